@@ -1,0 +1,146 @@
+// What a search remembers: the best vertices visited so far and which of them are expanded.
+//
+// An entry is one 64-bit key: the score's bits in an order-preserving form, then the vertex id,
+// then one bit for "expanded". Comparing keys compares (score, id), so ties are broken by id.
+// Both frontiers obey one law: `pop` gives the best vertex not yet expanded among the `capacity`
+// best visited, or nothing. A sorted array is fastest while it is small, heaps when it is not.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace l2route {
+
+using Key = std::uint64_t;
+inline constexpr Key kExpanded = 1;
+
+inline Key make_key(float score, std::int32_t vertex) {
+  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 becomes +0
+  const std::uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
+  return (Key{ordered} << 32) | (static_cast<Key>(static_cast<std::uint32_t>(vertex)) << 1);
+}
+
+inline std::int32_t vertex_of(Key key) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(key) >> 1);
+}
+
+inline float score_of(Key key) {
+  const auto ordered = static_cast<std::uint32_t>(key >> 32);
+  const std::uint32_t bits = ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xFFFFFFFFu);
+  return std::bit_cast<float>(bits);
+}
+
+class SortedFrontier {
+ public:
+  static constexpr std::size_t kMaxCapacity = 512;
+
+  void reset(std::size_t capacity) {
+    capacity_ = capacity;
+    size_ = next_ = 0;
+    if (keys_.size() < capacity) keys_.resize(capacity);
+  }
+
+  void push(Key key) {
+    if (size_ == capacity_) {
+      if (key >= keys_[size_ - 1]) return;
+      --size_;
+    }
+    const std::size_t at = rank_of(key);
+    std::memmove(keys_.data() + at + 1, keys_.data() + at, (size_ - at) * sizeof(Key));
+    keys_[at] = key;
+    ++size_;
+    next_ = std::min(next_, at);
+  }
+
+  std::optional<std::int32_t> pop() {
+    if (next_ == size_) return std::nullopt;
+    const Key key = keys_[next_];
+    keys_[next_] |= kExpanded;
+    do ++next_;
+    while (next_ < size_ && (keys_[next_] & kExpanded) != 0);
+    return vertex_of(key);
+  }
+
+  std::optional<std::int32_t> peek() const {
+    if (next_ == size_) return std::nullopt;
+    return vertex_of(keys_[next_]);
+  }
+
+  // The `count` best visited, ascending; fewer if there are fewer.
+  void best(std::size_t count, std::vector<Key>& out) const {
+    out.assign(keys_.begin(), keys_.begin() + static_cast<std::ptrdiff_t>(std::min(count, size_)));
+  }
+
+ private:
+  std::size_t rank_of(Key key) const {
+    std::size_t low = 0;
+    for (std::size_t n = size_; n > 0;) {
+      const std::size_t half = n / 2;
+      const bool right = keys_[low + half] < key;
+      low = right ? low + half + 1 : low;
+      n = right ? n - half - 1 : half;
+    }
+    return low;
+  }
+
+  std::vector<Key> keys_;
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
+  std::size_t next_ = 0;  // the best entry not expanded; size_ if there is none
+};
+
+class HeapFrontier {
+ public:
+  void reset(std::size_t capacity) {
+    capacity_ = capacity;
+    heap_.clear();
+    kept_.clear();
+  }
+
+  void push(Key key) {
+    if (kept_.size() == capacity_) {
+      if (key >= kept_.front()) return;
+      std::pop_heap(kept_.begin(), kept_.end());
+      kept_.back() = key;
+      std::push_heap(kept_.begin(), kept_.end());
+    } else {
+      kept_.push_back(key);
+      if (kept_.size() == capacity_) std::make_heap(kept_.begin(), kept_.end());
+    }
+    heap_.push_back(key);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+
+  std::optional<std::int32_t> pop() {
+    const std::optional<std::int32_t> vertex = peek();
+    if (vertex) {
+      std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+      heap_.pop_back();
+    }
+    return vertex;
+  }
+
+  std::optional<std::int32_t> peek() const {
+    const bool full = kept_.size() == capacity_;
+    if (heap_.empty() || (full && heap_.front() > kept_.front())) return std::nullopt;
+    return vertex_of(heap_.front());
+  }
+
+  void best(std::size_t count, std::vector<Key>& out) const {
+    out.resize(std::min(count, kept_.size()));
+    std::partial_sort_copy(kept_.begin(), kept_.end(), out.begin(), out.end());
+  }
+
+ private:
+  std::size_t capacity_ = 0;
+  std::vector<Key> heap_;  // min-heap of the vertices not expanded
+  std::vector<Key> kept_;  // the best visited; a max-heap once it is full
+};
+
+}  // namespace l2route

@@ -1,0 +1,39 @@
+// Views of a similarity graph; the arrays belong to Python, which has checked every id.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace l2route {
+
+// Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
+struct Adjacency {
+  const std::int32_t* neighbors = nullptr;
+  std::size_t n = 0;
+  std::size_t width = 0;
+
+  const std::int32_t* row(std::size_t vertex) const { return neighbors + vertex * width; }
+};
+
+// An upper layer of HNSW: the vertices it has, ascending, and their neighbours' global ids.
+struct Layer {
+  const std::int32_t* vertices = nullptr;
+  Adjacency adjacency;
+
+  const std::int32_t* row_of(std::int32_t vertex) const {
+    const auto* found = std::lower_bound(vertices, vertices + adjacency.n, vertex);
+    return adjacency.row(static_cast<std::size_t>(found - vertices));
+  }
+};
+
+struct GraphView {
+  Adjacency bottom;
+  std::vector<Layer> upper;  // from the top down; empty for a flat graph
+  const std::int32_t* entries = nullptr;
+  std::size_t n_entries = 0;
+  std::size_t max_width = 0;  // of the longest list that a search may have to score
+};
+
+}  // namespace l2route

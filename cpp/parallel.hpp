@@ -1,0 +1,44 @@
+// One parallel-for: indices handed out in small runs, the caller's thread works too.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace l2route {
+
+// Calls body(i) for every i < n on at most n_threads threads (0: as many as the machine has),
+// and throws the first exception that a body threw.
+template <class Body>
+void parallel_for(std::size_t n, std::size_t n_threads, const Body& body) {
+  constexpr std::size_t kRun = 8;
+  if (n_threads == 0) n_threads = std::max(1u, std::thread::hardware_concurrency());
+  n_threads = std::min(n_threads, (n + kRun - 1) / kRun);
+
+  std::atomic<std::size_t> next{0};
+  std::exception_ptr error;
+  std::mutex error_mutex;
+  const auto work = [&] {
+    try {
+      for (std::size_t begin = next.fetch_add(kRun); begin < n; begin = next.fetch_add(kRun)) {
+        for (std::size_t i = begin; i < std::min(n, begin + kRun); ++i) body(i);
+      }
+    } catch (...) {
+      next.store(n);  // nobody takes another run
+      const std::lock_guard lock(error_mutex);
+      if (!error) error = std::current_exception();
+    }
+  };
+
+  std::vector<std::thread> threads;
+  for (std::size_t t = 1; t < n_threads; ++t) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace l2route

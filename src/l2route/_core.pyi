@@ -1,0 +1,27 @@
+"""C++ core of l2route: counted scorers and the beam search."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+def simd_levels() -> list[str]:
+    """Names of the SIMD kernels this machine can run, fastest first."""
+
+def score_rows(rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], scorer: str, simd: str = 'auto') -> NDArray[numpy.float32]:
+    """
+    Score padded rows [n, width] against a padded query [width]; smaller is nearer.
+    """
+
+class Searcher:
+    """Beam search over one graph in one routing space."""
+
+    def __init__(self, *, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]], routing: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], routing_dim: int, scorer: str, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_matrix: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, original: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, dim: int, metric_scorer: str, simd: str = 'auto') -> None: ...
+
+    def search(self, *, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: int, routing: int, beam: int, rerank: int, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32]]:
+        """Answer queries [n, dim]: ids, distances, n_routing, n_rerank, n_hops."""
+
+    def trace(self, *, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: int, routing: int, beam: int, rerank: int, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
+        """Search, and also return what was visited: offsets, vertices, hops."""
