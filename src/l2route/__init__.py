@@ -1,0 +1,9 @@
+"""Graph nearest-neighbour search that learns from queries."""
+
+from importlib.metadata import version
+
+from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
+from l2route.search import Budget, SearchResult
+
+__all__ = ["Budget", "RoutingIndex", "SearchResult", "from_faiss", "from_hnswlib", "load"]
+__version__ = version("l2route")

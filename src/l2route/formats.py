@@ -1,0 +1,421 @@
+"""Vector files: fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz and HDF5, read and written.
+
+A source is a path; a file that holds several arrays takes a key after a colon, as in
+``sift.hdf5:train``. A file is not trusted: whatever is wrong with it is a ``ValueError`` that
+names the file, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+_F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
+_U1, _I1 = np.dtype("u1"), np.dtype("i1")
+_VECS: dict[str, np.dtype[Any]] = {".fvecs": _F4, ".bvecs": _U1, ".ivecs": _I4}
+_BINS: dict[str, np.dtype[Any]] = {".fbin": _F4, ".u8bin": _U1, ".i8bin": _I1}
+_HDF5 = (".hdf5", ".h5")
+
+SUFFIXES: tuple[str, ...] = (*_VECS, *_BINS, ".npy", ".npz", *_HDF5)
+"""File name endings that `read_array` and `write_array` understand."""
+
+_MAX_DIM = 1_000_000  # a larger dimension means the bytes are no header
+_CHUNK_VALUES = 1 << 20  # values (or bytes) handled at once, so that memory stays bounded
+_MAX_INFLATION = 1100  # deflate shrinks at most 1032 times: a greater claim is a lie
+
+
+def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
+    """Read one 2-D array of numbers, in the data type of the file.
+
+    Args:
+        source: Path, with ``:key`` after an npz (optional for a single array) or HDF5 file.
+        mmap: Map the file instead of reading it, where the format allows (not npz, HDF5).
+
+    Returns:
+        Array [n, d] of finite numbers.
+    """
+    path, key = _locate(source)
+    _check_file(path)
+    suffix = path.suffix.lower()
+    if suffix in _VECS:
+        array = _map_vecs(path, _VECS[suffix])
+    elif suffix in _BINS:
+        array = _map_bin(path, _BINS[suffix])
+    elif suffix == ".npy":
+        array = _map_npy(path)
+    elif suffix == ".npz":
+        array = _read_npz_array(path, key)
+    else:
+        array = _read_hdf5_array(path, key)
+    _check_finite(path, array)
+    if isinstance(array, np.memmap) and not mmap:
+        return np.array(array, order="C")
+    return array
+
+
+def write_array(target: str | Path, array: ArrayLike) -> None:
+    """Write one 2-D array of numbers, replacing the file as a whole.
+
+    Floating point values may be rounded to the type of the format; others must fit exactly.
+
+    Args:
+        target: Path, with ``:key`` after an npz (default ``array``) or HDF5 file.
+        array: Array [n, d] of finite numbers.
+    """
+    path, key = _locate(target)
+    suffix = _check_suffix(path)
+    values = np.asarray(array)
+    _check_layout(path, values.shape, values.dtype)
+    _check_finite(path, values)
+    if suffix == ".npz":
+        write_npz(path, {key or "array": values})
+    elif suffix in _HDF5:
+        if key is None:
+            raise ValueError(f"{path}: expected a key, as in {path.name}:train, got none")
+        write_hdf5(path, {key: values}, {})
+    else:
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            _write_stream(file, path, suffix, values)
+
+
+def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Read every array of an npz file, of any shape, without unpickling.
+
+    Args:
+        path: An npz file.
+
+    Returns:
+        Arrays by name.
+    """
+    path = Path(path)
+    _check_file(path)
+    with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+        return {name: _read_member(path, archive, name) for name in _npz_keys(archive)}
+
+
+def write_npz(path: str | Path, arrays: Mapping[str, ArrayLike]) -> None:
+    """Write arrays to an npz file, uncompressed, replacing it as a whole.
+
+    Args:
+        path: The npz file.
+        arrays: Arrays by name.
+    """
+    with replacing(Path(path)) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
+
+
+def write_hdf5(
+    path: str | Path, arrays: Mapping[str, ArrayLike], attributes: Mapping[str, str | int]
+) -> None:
+    """Write arrays and attributes to an HDF5 file, replacing it as a whole.
+
+    Args:
+        path: The HDF5 file.
+        arrays: Arrays by name.
+        attributes: Attributes of the file by name.
+    """
+    h5py = _import_h5py()
+    with replacing(Path(path)) as temporary, h5py.File(temporary, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=np.asarray(array))
+        file.attrs.update(attributes)
+
+
+def read_attributes(path: str | Path) -> dict[str, str]:
+    """Read the attributes of an HDF5 file as text.
+
+    Args:
+        path: An HDF5 file.
+
+    Returns:
+        Values by name.
+    """
+    path = Path(path)
+    _check_file(path)
+    h5py = _import_h5py()
+    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        return {str(name): _as_text(value) for name, value in file.attrs.items()}
+
+
+def list_keys(path: str | Path) -> tuple[str, ...]:
+    """List the names of the arrays in an npz or HDF5 file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Names, in the order of the file.
+    """
+    path = Path(path)
+    _check_file(path)
+    if path.suffix.lower() == ".npz":
+        with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+            return _npz_keys(archive)
+    h5py = _import_h5py()
+    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        return tuple(str(name) for name in file)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside a file, and rename it over the file if all went well.
+
+    Args:
+        path: The file to replace; a crash leaves the old one whole.
+
+    Yields:
+        The temporary path to write to.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such directory: {path.parent}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def first_nonfinite_row(array: NDArray[Any]) -> int | None:
+    """Find the first row with a NaN or an infinity, in bounded memory.
+
+    Args:
+        array: Numbers [n, d].
+
+    Returns:
+        Index of the row, or None if all numbers are finite.
+    """
+    if array.dtype.kind != "f":
+        return None
+    if array.flags.c_contiguous and array.dtype.itemsize in (4, 8):
+        flat = array.reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if math.isfinite(np.dot(flat, flat)):  # one pass of BLAS, nothing allocated
+                return None
+    n_rows = max(1, _CHUNK_VALUES // max(1, array.shape[1]))
+    for start in range(0, len(array), n_rows):
+        finite = np.isfinite(array[start : start + n_rows]).all(axis=1)
+        if not finite.all():
+            return start + int(np.argmin(finite))
+    return None
+
+
+def _locate(source: str | Path) -> tuple[Path, str | None]:
+    match = re.fullmatch(r"(.+):([^:]+)", str(source))
+    if match and Path(match[1]).suffix.lower() in (".npz", *_HDF5) and not Path(source).exists():
+        return Path(match[1]), match[2]
+    return Path(source), None
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        raise FileNotFoundError(f"no such file: {path}")
+    if not path.is_file():
+        raise ValueError(f"{path}: expected a regular file, got something else")
+    _check_suffix(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: expected vectors, got an empty file")
+
+
+def _check_suffix(path: Path) -> str:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"{path}: expected one of {' '.join(SUFFIXES)}, got {suffix or 'none'!r}")
+    return suffix
+
+
+def _check_layout(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if len(shape) != 2:
+        raise ValueError(f"{path}: expected an array [n, d], got shape {list(shape)}")
+    if dtype.kind not in "fiu":
+        raise ValueError(f"{path}: expected real numbers, got dtype {dtype}")
+    if 0 in shape or shape[1] > _MAX_DIM:
+        expected = f"at least one row, and 1 to {_MAX_DIM} dimensions"
+        raise ValueError(f"{path}: expected {expected}, got shape {list(shape)}")
+
+
+def _check_size(path: Path, expected: int, got: int) -> None:
+    if got != expected:
+        fault = "truncated" if got < expected else "too long"
+        raise ValueError(f"{path}: expected {expected} bytes of data, got {got}: {fault}")
+
+
+def _check_finite(path: Path, array: NDArray[Any]) -> None:
+    row = first_nonfinite_row(array)
+    if row is not None:
+        raise ValueError(f"{path}: expected finite numbers, got NaN or inf in row {row}")
+
+
+@contextmanager
+def _naming(path: Path, expected: str) -> Iterator[None]:
+    # Parsers of untrusted bytes raise whatever they trip over; callers are promised ValueError.
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ValueError) and str(error).startswith(str(path)):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{path}: expected {expected}, got a broken one ({reason})") from error
+
+
+def _map_vecs(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        dim = int.from_bytes(file.read(4), "little", signed=True)
+    if size < 4 or not 0 < dim <= _MAX_DIM:
+        raise ValueError(f"{path}: expected a dimension from 1 to {_MAX_DIM}, got {dim}")
+    record = _vecs_record(dtype, dim)
+    if size % record.itemsize:
+        expected = f"rows of {record.itemsize} bytes (dimension {dim})"
+        raise ValueError(f"{path}: expected {expected}, got {size} bytes: truncated or mixed rows")
+    records = np.memmap(path, record, mode="r")
+    for start in range(0, len(records), _CHUNK_VALUES):
+        dims = records["dim"][start : start + _CHUNK_VALUES]
+        if (dims != dim).any():
+            row = int(np.argmax(dims != dim))
+            raise ValueError(
+                f"{path}: expected dimension {dim} in every row, "
+                f"got {int(dims[row])} in row {start + row}"
+            )
+    rows: NDArray[Any] = records["row"]
+    return rows
+
+
+def _vecs_record(dtype: np.dtype[Any], dim: int) -> np.dtype[Any]:
+    return np.dtype([("dim", "<i4"), ("row", dtype, (dim,))])
+
+
+def _map_bin(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    with path.open("rb") as file:
+        header = file.read(8)
+    if len(header) < 8:
+        raise ValueError(f"{path}: expected a header of 8 bytes, got {len(header)}: truncated")
+    shape = int.from_bytes(header[:4], "little"), int.from_bytes(header[4:], "little")
+    _check_layout(path, shape, dtype)
+    _check_size(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - 8)
+    return np.memmap(path, dtype, mode="r", offset=8, shape=shape)
+
+
+def _map_npy(path: Path) -> NDArray[Any]:
+    with _naming(path, "a npy file"), path.open("rb") as file:
+        shape, order, dtype = _read_npy_header(file)
+        offset = file.tell()
+    _check_layout(path, shape, dtype)
+    _check_size(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - offset)
+    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order=order)
+
+
+def _read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"expected npy version 1.0 or 2.0, got {version}")
+    if dtype.hasobject or any(size < 0 for size in shape):
+        raise ValueError(f"expected plain values, got dtype {dtype} of shape {list(shape)}")
+    return shape, "F" if fortran else "C", dtype
+
+
+def _npz_keys(archive: zipfile.ZipFile) -> tuple[str, ...]:
+    return tuple(name[:-4] for name in archive.namelist() if name.endswith(".npy"))
+
+
+def _read_npz_array(path: Path, key: str | None) -> NDArray[Any]:
+    with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+        keys = _npz_keys(archive)
+        if key is None and len(keys) == 1:
+            key = keys[0]
+        array = _read_member(path, archive, _check_key(path, key, keys))
+    _check_layout(path, array.shape, array.dtype)
+    return array
+
+
+def _check_key(path: Path, key: str | None, keys: tuple[str, ...]) -> str:
+    if key is None or key not in keys:
+        got = "none" if key is None else repr(key)
+        raise ValueError(f"{path}: expected a key out of {', '.join(keys) or 'none'}, got {got}")
+    return key
+
+
+def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as stream:
+        shape, order, dtype = _read_npy_header(stream)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        data = bytearray()
+        while len(data) <= n_bytes and (chunk := stream.read(_CHUNK_VALUES)):
+            data += chunk  # grows with what is there, not with what the header claims
+    _check_size(path, n_bytes, len(data))
+    return np.frombuffer(data, dtype).reshape(shape, order=order)
+
+
+def _import_h5py() -> ModuleType:
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError('HDF5 files need h5py: pip install "l2route[hdf5]"') from error
+    module: ModuleType = h5py
+    return module
+
+
+def _as_text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
+    h5py = _import_h5py()
+    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        if key is None or key not in file:
+            key = _check_key(path, key, tuple(str(name) for name in file))
+        dataset = file[key]
+        if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
+            raise ValueError(f"{path}: expected {key} to be a dataset within the file, got none")
+        _check_layout(path, dataset.shape or (), dataset.dtype)
+        if dataset.nbytes > _MAX_INFLATION * path.stat().st_size:
+            raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got a smaller file")
+        return np.asarray(dataset[()])
+
+
+def _write_stream(file: IO[bytes], path: Path, suffix: str, values: NDArray[Any]) -> None:
+    if suffix == ".npy":
+        np.lib.format.write_array(file, values, allow_pickle=False)
+        return
+    n, dim = values.shape
+    dtype = _VECS[suffix] if suffix in _VECS else _BINS[suffix]
+    if suffix in _BINS:
+        file.write(np.array([n, dim], "<u4").tobytes())
+    n_rows = max(1, _CHUNK_VALUES // dim)
+    for start in range(0, n, n_rows):
+        rows = _cast(path, values[start : start + n_rows], dtype)
+        if suffix in _VECS:
+            records = np.empty(len(rows), _vecs_record(dtype, dim))
+            records["dim"], records["row"] = dim, rows
+            rows = records
+        file.write(rows.tobytes())
+
+
+def _cast(path: Path, rows: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = rows.astype(dtype)
+    rounded = rows.dtype.kind == "f" and cast.dtype.kind == "f" and np.isfinite(cast).all()
+    if not rounded and not np.array_equal(cast, rows):
+        raise ValueError(
+            f"{path}: expected values that fit {cast.dtype}, got {rows.dtype} beyond it"
+        )
+    return cast

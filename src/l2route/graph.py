@@ -1,0 +1,338 @@
+"""Similarity graphs: what they are, how faiss builds them, what to know of one."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import Metric, check_metric, check_vectors, normalize
+from l2route.memory import aligned_zeros
+
+GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
+GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
+Entry = int | Sequence[int] | Literal["medoid"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpperLayer:
+    """A layer of HNSW above the bottom one."""
+
+    vertices: NDArray[np.int32]
+    """Vertices of the layer, ascending [n_layer]."""
+    neighbors: NDArray[np.int32]
+    """Their neighbours' ids, padded with −1 [n_layer, width]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A directed graph whose vertices are rows of the base vectors.
+
+    Every id is checked when a graph is made; the core trusts it from then on.
+    """
+
+    neighbors: NDArray[np.int32]
+    """Neighbours of each vertex, padded with −1 at the end of a row [n, width]."""
+    entries: NDArray[np.int32]
+    """Vertices that a search visits first [n_entries]."""
+    upper: tuple[UpperLayer, ...] = ()
+    """Upper layers of HNSW, from the top down; empty for a flat graph."""
+
+    def __post_init__(self) -> None:
+        _check_neighbors("neighbors", self.neighbors, self.n_vertices)
+        _check_entries(self.entries, self.n_vertices)
+        _check_layers(self)
+
+    @property
+    def n_vertices(self) -> int:
+        """Number of vertices."""
+        return len(self.neighbors)
+
+    def entered_at(self, entries: Sequence[int]) -> "Graph":
+        """The bottom layer alone, entered at these vertices."""
+        return Graph(self.neighbors, np.array(entries, dtype=np.int32))
+
+
+def _check_neighbors(name: str, neighbors: NDArray[np.int32], n_vertices: int) -> None:
+    if neighbors.dtype != np.int32 or neighbors.ndim != 2 or not neighbors.flags.c_contiguous:
+        raise ValueError(
+            f"expected {name} contiguous int32 [n, width], got {neighbors.dtype} {neighbors.shape}"
+        )
+    if neighbors.size == 0:
+        raise ValueError(f"expected {name} with vertices and neighbours, got {neighbors.shape}")
+    low, high = int(neighbors.min()), int(neighbors.max())
+    if low < -1 or high >= n_vertices:
+        raise ValueError(f"expected {name} in [-1, {n_vertices}), got {low} to {high}")
+    missing = neighbors < 0
+    if (missing[:, :-1] & ~missing[:, 1:]).any():
+        raise ValueError(f"expected {name} padded with -1 at the end of rows only")
+
+
+def _check_entries(entries: NDArray[np.int32], n_vertices: int) -> None:
+    if entries.dtype != np.int32 or entries.ndim != 1 or len(entries) == 0:
+        raise ValueError(f"expected entries int32 [n_entries], got {entries.dtype} {entries.shape}")
+    if entries.min() < 0 or entries.max() >= n_vertices:
+        raise ValueError(f"expected entries in [0, {n_vertices}), got {entries.tolist()}")
+    if len(np.unique(entries)) != len(entries):
+        raise ValueError(f"expected distinct entries, got {entries.tolist()}")
+
+
+def _check_layers(graph: Graph) -> None:
+    above = graph.entries
+    for layer in graph.upper:
+        _check_neighbors("layer's neighbors", layer.neighbors, graph.n_vertices)
+        vertices = layer.vertices
+        if vertices.dtype != np.int32 or vertices.shape != (len(layer.neighbors),):
+            raise ValueError(
+                f"expected layer's vertices int32 [{len(layer.neighbors)}], "
+                f"got {vertices.dtype} {vertices.shape}"
+            )
+        if vertices[0] < 0 or vertices[-1] >= graph.n_vertices or (np.diff(vertices) <= 0).any():
+            raise ValueError(f"expected layer's vertices ascending in [0, {graph.n_vertices})")
+        used = np.union1d(above, layer.neighbors[layer.neighbors >= 0])
+        if not np.isin(used, vertices).all():
+            raise ValueError("expected a layer to hold its neighbours and the layer above it")
+        above = vertices
+
+
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """What to know of a graph before searching it."""
+
+    n_vertices: int
+    n_edges: int
+    min_degree: int
+    mean_degree: float
+    max_degree: int
+    n_layers: int
+    """Upper layers of HNSW; 0 for a flat graph."""
+    entries: tuple[int, ...]
+    n_unreachable: int
+    """Vertices that no walk from the entry finds."""
+    max_hops: int
+    """Hops from the entry to the farthest vertex that can be reached."""
+
+
+def report(graph: Graph) -> GraphReport:
+    """Count degrees and walk the bottom layer from the entry."""
+    degrees = (graph.neighbors >= 0).sum(axis=1)
+    hops = hops_from(graph, graph.entries)
+    return GraphReport(
+        n_vertices=graph.n_vertices,
+        n_edges=int(degrees.sum()),
+        min_degree=int(degrees.min()),
+        mean_degree=float(degrees.mean()),
+        max_degree=int(degrees.max()),
+        n_layers=len(graph.upper),
+        entries=tuple(graph.entries.tolist()),
+        n_unreachable=int((hops < 0).sum()),
+        max_hops=int(hops.max()),
+    )
+
+
+def hops_from(graph: Graph, sources: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Breadth-first hops over the bottom layer from the nearest source [n]; −1: unreachable."""
+    hops = np.full(graph.n_vertices, -1, dtype=np.int32)
+    hops[sources] = 0
+    frontier, depth = sources, 0
+    while len(frontier):
+        depth += 1
+        reached = np.unique(graph.neighbors[frontier])
+        frontier = reached[(reached >= 0) & (hops[reached] < 0)]
+        hops[frontier] = depth
+    return hops
+
+
+def medoid(vectors: NDArray[np.float32]) -> int:
+    """The vertex nearest to the mean of all vectors [n, dim]."""
+    mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    _, nearest = faiss.knn(mean[None], np.ascontiguousarray(vectors), 1)
+    return int(nearest[0, 0])
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """How to build a graph."""
+
+    kind: GraphKind = "nsw"
+    """nsw (bottom layer of HNSW), hnsw, nsg, knn (exact) or approximate-knn."""
+    degree: int = 16
+    """Largest number of neighbours of a vertex (in HNSW's terms, 2M)."""
+    ef_construction: int = 300
+    """Beam width while building nsw and hnsw."""
+    entry: Entry = "medoid"
+    """Where a search starts: a vertex id, several, or the medoid. HNSW and NSG bring their own."""
+    seed: int = 0
+    """Seed of every random choice."""
+    n_threads: int = 1
+    """Threads that build. With more than one, nsw, hnsw and nsg differ from run to run."""
+
+
+def build_graph(vectors: object, metric: str = "l2", options: GraphOptions | None = None) -> Graph:
+    """Build a similarity graph over base vectors [n, dim] with faiss."""
+    options = options or GraphOptions()
+    base = check_vectors("vectors", vectors)
+    chosen = check_metric(metric)
+    _check_options(options, len(base))
+    if chosen == "cosine":
+        base, chosen = normalize(base), "l2"  # the same order on unit vectors
+    with _faiss_threads(options.n_threads):
+        graph = _BUILDERS[options.kind](base, chosen, options)
+    if options.kind in ("hnsw", "nsg") and options.entry == "medoid":
+        return graph
+    return graph.entered_at(resolve_entry(options.entry, base))
+
+
+def resolve_entry(entry: Entry, vectors: NDArray[np.float32]) -> Sequence[int]:
+    """Vertices that an entry stands for, among these vectors [n, dim]."""
+    if entry == "medoid":
+        return [medoid(vectors)]
+    return [entry] if isinstance(entry, int) else entry
+
+
+def _check_options(options: GraphOptions, n_vertices: int) -> None:
+    if options.kind not in GRAPH_KINDS:
+        raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
+    if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
+        raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
+    if options.degree < 1:
+        raise ValueError(f"expected a degree of at least 1, got {options.degree}")
+    if options.ef_construction < 1:
+        raise ValueError(f"expected ef_construction of at least 1, got {options.ef_construction}")
+    if options.n_threads < 0:
+        raise ValueError(f"expected n_threads of at least 0, got {options.n_threads}")
+    if options.entry != "medoid":
+        _check_entries(np.atleast_1d(np.array(options.entry, dtype=np.int32)), n_vertices)
+    if options.kind == "hnsw" and options.entry != "medoid":
+        raise ValueError(f"expected no entry for hnsw, which has its own, got {options.entry!r}")
+
+
+@contextmanager
+def _faiss_threads(n_threads: int) -> Iterator[None]:
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(n_threads or before)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def faiss_metric(metric: Metric) -> int:
+    """The constant that faiss has for a metric; cosine is l2 between unit vectors."""
+    return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
+
+
+def _build_hnsw(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+    index = faiss.IndexHNSWFlat(base.shape[1], options.degree // 2, faiss_metric(metric))
+    index.hnsw.efConstruction = options.ef_construction
+    index.hnsw.rng = faiss.RandomGenerator(options.seed)
+    index.add(base)
+    return graph_of_hnsw(index.hnsw)
+
+
+def _build_nsw(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+    return replace(_build_hnsw(base, metric, options), upper=())
+
+
+def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+    if metric == "ip":
+        raise ValueError("expected metric l2 or cosine for nsg, got ip")
+    candidates = knn_lists(base, metric, max(64, 2 * options.degree), exact=True)
+    index = faiss.IndexNSGFlat(base.shape[1], options.degree, faiss_metric(metric))
+    index.nsg.rng = faiss.RandomGenerator(options.seed)
+    index.build(base, candidates)
+    return graph_of_nsg(index.nsg)
+
+
+def _build_knn(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+    exact = options.kind == "knn"
+    lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
+    return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
+
+
+_BUILDERS = {
+    "nsw": _build_nsw,
+    "hnsw": _build_hnsw,
+    "nsg": _build_nsg,
+    "knn": _build_knn,
+    "approximate-knn": _build_knn,
+}
+
+
+def knn_lists(
+    base: NDArray[np.float32], metric: Metric, k: int, *, exact: bool, seed: int = 0
+) -> NDArray[np.int64]:
+    """Nearest neighbours of every vector among the others [n, min(k, n − 1)].
+
+    The approximate lists come from an inverted file, which is the same for any number of threads;
+    places that it leaves empty are −1.
+    """
+    n = len(base)
+    k = min(k, n - 1)
+    if k < 1:
+        raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {n}")
+    if exact:
+        _, found = faiss.knn(base, base, k + 1, metric=faiss_metric(metric))
+    else:
+        found = _search_inverted_file(base, metric, k + 1, seed)
+    return _without_self(found)
+
+
+def _search_inverted_file(
+    base: NDArray[np.float32], metric: Metric, k: int, seed: int
+) -> NDArray[np.int64]:
+    n_lists = max(1, min(len(base) // 39, int(4 * np.sqrt(len(base)))))
+    quantizer = faiss.IndexFlat(base.shape[1], faiss_metric(metric))
+    index = faiss.IndexIVFFlat(quantizer, base.shape[1], n_lists, faiss_metric(metric))
+    index.cp.seed = seed + 1
+    index.train(base)
+    index.add(base)
+    index.nprobe = min(n_lists, 32)
+    _, found = index.search(base, k)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    keep = found != np.arange(len(found))[:, None]
+    keep[keep.all(axis=1), -1] = False  # a twin stands in the vector's place
+    others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
+    return others
+
+
+def compact_rows(lists: NDArray[Any]) -> NDArray[np.int32]:
+    """Neighbour lists with −1 anywhere as aligned rows with −1 at the end only."""
+    order = np.argsort(lists < 0, axis=1, kind="stable")
+    rows = aligned_zeros(lists.shape, np.int32)
+    rows[:] = np.take_along_axis(lists, order, axis=1)
+    return rows
+
+
+def graph_of_hnsw(hnsw: Any) -> Graph:
+    """The graph of a faiss HNSW structure, layer by layer."""
+    levels = faiss.vector_to_array(hnsw.levels)  # a vertex of the bottom layer only has level 1
+    offsets = faiss.vector_to_array(hnsw.offsets).astype(np.int64)
+    widths = faiss.vector_to_array(hnsw.cum_nneighbor_per_level)
+    links = faiss.vector_to_array(hnsw.neighbors)
+
+    def rows_of(vertices: NDArray[np.int64], level: int) -> NDArray[np.int32]:
+        begin = offsets[vertices] + widths[level]
+        columns = np.arange(widths[level + 1] - widths[level])
+        return compact_rows(links[begin[:, None] + columns])
+
+    upper = tuple(
+        UpperLayer(vertices.astype(np.int32), rows_of(vertices, level))
+        for level in range(int(hnsw.max_level), 0, -1)
+        if len(vertices := np.flatnonzero(levels > level))
+    )
+    entries = np.array([hnsw.entry_point], dtype=np.int32)
+    return Graph(rows_of(np.arange(len(levels)), 0), entries, upper)
+
+
+def graph_of_nsg(nsg: Any) -> Graph:
+    """The graph of a faiss NSG structure."""
+    final = nsg.get_final_graph()
+    links = faiss.rev_swig_ptr(final.data, final.N * final.K).reshape(final.N, final.K)
+    return Graph(compact_rows(links), np.array([nsg.enterpoint], dtype=np.int32))

@@ -1,0 +1,180 @@
+"""Graphs that other libraries built: faiss (HNSW, NSG) and hnswlib (index object or saved file)."""
+
+import struct
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import Metric, check_metric
+from l2route.graph import Graph, UpperLayer, compact_rows, graph_of_hnsw, graph_of_nsg
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedIndex:
+    """A graph with the vectors it was built on."""
+
+    graph: Graph
+    vectors: NDArray[np.float32]
+    """Base vectors [n, dim], in the graph's order."""
+    labels: NDArray[np.int64] | None
+    """What the library called each vertex [n]; None where that is its row number."""
+    metric: Metric
+
+
+def import_faiss(index: Any) -> ImportedIndex:
+    """Take graph and vectors out of a faiss IndexHNSW or IndexNSG, also inside an IndexIDMap."""
+    index = faiss.downcast_index(index)
+    labels = None
+    if isinstance(index, faiss.IndexIDMap):
+        labels = _labels_or_none(faiss.vector_to_array(index.id_map))
+        index = faiss.downcast_index(index.index)
+    if index.ntotal == 0:
+        raise ValueError("expected an index with vectors, got an empty one")
+    if isinstance(index, faiss.IndexHNSW):
+        graph = graph_of_hnsw(index.hnsw)
+    elif isinstance(index, faiss.IndexNSG):
+        graph = graph_of_nsg(index.nsg)
+    else:
+        raise ValueError(f"expected a faiss IndexHNSW or IndexNSG, got {type(index).__name__}")
+    vectors = index.storage.reconstruct_n(0, index.ntotal)
+    return ImportedIndex(graph, vectors, labels, _metric_of(index.metric_type))
+
+
+def _metric_of(faiss_metric: int) -> Metric:
+    if faiss_metric == faiss.METRIC_L2:
+        return "l2"
+    if faiss_metric == faiss.METRIC_INNER_PRODUCT:
+        return "ip"
+    raise ValueError(f"expected a faiss index with metric l2 or ip, got metric {faiss_metric}")
+
+
+def _labels_or_none(labels: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    return None if np.array_equal(labels, np.arange(len(labels))) else labels.astype(np.int64)
+
+
+def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
+    """Take graph and vectors out of an hnswlib index.
+
+    Args:
+        source: an `hnswlib.Index` or the path of a file that its `save_index` wrote.
+        metric: needed for a file, which does not say; an index object knows its own.
+
+    Returns:
+        Vertices in the order of their labels.
+    """
+    if isinstance(source, str | Path):
+        return _HnswlibFile(Path(source)).imported(check_metric(metric or "l2"))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "index"
+        source.save_index(str(path))
+        return _HnswlibFile(path).imported(check_metric(metric or source.space))
+
+
+class _HnswlibFile:
+    """Reads hnswlib's file: header, a block per element, then the upper layers' links.
+
+    A block is the bottom layer's links (a count and ids), the vector and the label. Multi-byte
+    values are little-endian; ids are internal numbers, in the order of insertion.
+    """
+
+    HEADER = struct.Struct("<6QiI3QdQ")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes = np.fromfile(path, dtype=np.uint8)
+        self._require(len(self.bytes) >= self.HEADER.size, f"{self.HEADER.size} bytes of header")
+        (
+            links_at,
+            _,
+            self.n,
+            self.block_size,
+            self.label_at,
+            self.data_at,
+            self.max_level,
+            self.entry_point,
+            self.max_links_upper,
+            self.max_links_bottom,
+            *_,
+        ) = self.HEADER.unpack_from(self.bytes.tobytes()[: self.HEADER.size])
+        self.dim = (self.label_at - self.data_at) // 4
+        consistent = (
+            links_at == 0
+            and self.n > 0
+            and self.dim > 0
+            and self.data_at == 4 + 4 * self.max_links_bottom
+            and self.label_at == self.data_at + 4 * self.dim
+            and self.block_size == self.label_at + 8
+            and 0 <= self.max_level < 64
+            and self.entry_point < self.n
+        )
+        self._require(consistent, "a header of an hnswlib index with vectors of float32")
+        self.upper_at = self.HEADER.size + self.n * self.block_size
+        self._require(len(self.bytes) >= self.upper_at, f"{self.n} elements")
+
+    def imported(self, metric: Metric) -> ImportedIndex:
+        blocks = self.bytes[self.HEADER.size : self.upper_at].reshape(self.n, self.block_size)
+        self._require(not blocks[:, 2].any(), "no deleted elements")
+        labels = blocks[:, self.label_at :].copy().view(np.int64)[:, 0]
+        order = np.argsort(labels, kind="stable")
+        self._require(bool((np.diff(labels[order]) > 0).all()), "distinct labels")
+        vertex_of = np.empty(self.n, dtype=np.int64)
+        vertex_of[order] = np.arange(self.n)
+
+        links = blocks[:, : self.data_at].copy().view(np.int32)
+        neighbors = compact_rows(self._translated(links, vertex_of)[order])
+        graph = Graph(
+            neighbors,
+            np.array([vertex_of[self.entry_point]], dtype=np.int32),
+            self._upper_layers(vertex_of),
+        )
+        vectors = blocks[:, self.data_at : self.label_at].copy().view(np.float32)[order]
+        return ImportedIndex(graph, vectors, _labels_or_none(labels[order]), metric)
+
+    def _translated(
+        self, links: NDArray[np.int32], vertex_of: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Rows of (count, internal ids…) as rows of vertices, padded with −1."""
+        counts, ids = links[:, :1] & 0xFFFF, links[:, 1:]
+        used = np.arange(ids.shape[1]) < counts
+        self._require(bool((counts <= ids.shape[1]).all()), f"at most {ids.shape[1]} links")
+        inside = (ids >= 0) & (ids < self.n)
+        self._require(bool(inside[used].all()), f"links below {self.n}")
+        return np.where(used, vertex_of[np.where(used, ids, 0)], -1)
+
+    def _upper_layers(self, vertex_of: NDArray[np.int64]) -> tuple[UpperLayer, ...]:
+        row_size = 4 + 4 * self.max_links_upper
+        members: list[list[int]] = [[] for _ in range(self.max_level)]
+        rows: list[list[NDArray[np.uint8]]] = [[] for _ in range(self.max_level)]
+        at = self.upper_at
+        for element in range(self.n):
+            self._require(at + 4 <= len(self.bytes), f"upper links of {self.n} elements")
+            size = int(self.bytes[at : at + 4].view(np.uint32)[0])
+            at += 4
+            self._require(at + size <= len(self.bytes), f"upper links of {self.n} elements")
+            self._require(size % row_size == 0 and size // row_size <= self.max_level, "layers")
+            for layer in range(size // row_size):
+                begin = at + layer * row_size
+                members[layer].append(element)
+                rows[layer].append(self.bytes[begin : begin + row_size])
+            at += size
+        return tuple(
+            self._upper_layer(np.array(members[layer]), np.stack(rows[layer]), vertex_of)
+            for layer in reversed(range(self.max_level))
+            if members[layer]
+        )
+
+    def _upper_layer(
+        self, elements: NDArray[np.int64], rows: NDArray[np.uint8], vertex_of: NDArray[np.int64]
+    ) -> UpperLayer:
+        order = np.argsort(vertex_of[elements])
+        neighbors = compact_rows(self._translated(rows.view(np.int32), vertex_of)[order])
+        return UpperLayer(vertex_of[elements][order].astype(np.int32), neighbors)
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise ValueError(f"{self.path}: expected {what}; not an intact hnswlib index")

@@ -1,0 +1,294 @@
+"""RoutingIndex: vectors, a graph over them and the spaces that route on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import check_metric
+from l2route.graph import (
+    Entry,
+    Graph,
+    GraphKind,
+    GraphOptions,
+    UpperLayer,
+    build_graph,
+    report,
+    resolve_entry,
+)
+from l2route.imports import ImportedIndex, import_faiss, import_hnswlib
+from l2route.memory import padded_dim
+from l2route.search import (
+    BaseVectors,
+    Budget,
+    RoutingSpace,
+    Searcher,
+    SearchResult,
+    original_space,
+    pca_space,
+)
+from l2route.storage import read_index, write_index
+
+DEFAULT_BUDGET = 256
+"""Distance computations of a search that is told nothing else."""
+DEFAULT_RERANK = 32
+"""Vertices reranked where routing scores are not true distances."""
+
+
+class RoutingIndex:
+    """A similarity graph over vectors that answers queries; searching it is thread-safe.
+
+    Args:
+        base: the original vectors.
+        graph: a graph over them.
+        spaces: routing spaces beside the original one; the last is the one that searches use.
+        labels: what answers call each vertex [n]; row numbers by default.
+    """
+
+    def __init__(
+        self,
+        base: BaseVectors,
+        graph: Graph,
+        spaces: Sequence[RoutingSpace] = (),
+        labels: NDArray[np.int64] | None = None,
+    ) -> None:
+        if labels is not None and labels.shape != (graph.n_vertices,):
+            raise ValueError(f"expected labels [{graph.n_vertices}], got {list(labels.shape)}")
+        self.base, self.graph, self.labels = base, graph, labels
+        every = [original_space(base), *spaces]
+        self._searchers = {space.name: Searcher(graph, space, base) for space in every}
+        if len(self._searchers) != len(every):
+            raise ValueError(f"expected distinct spaces, got {[space.name for space in every]}")
+
+    @classmethod
+    def build(
+        cls,
+        vectors: object,
+        metric: str = "l2",
+        graph: GraphKind = "nsw",
+        degree: int = 16,
+        ef_construction: int = 300,
+        entry: Entry = "medoid",
+        seed: int = 0,
+        n_threads: int = 1,
+        pca_dim: int | None = None,
+    ) -> "RoutingIndex":
+        """Build a graph over vectors [n, dim].
+
+        Args:
+            vectors: base vectors, any real dtype.
+            metric: l2, ip or cosine.
+            graph: nsw, hnsw, nsg, knn or approximate-knn.
+            degree: largest number of neighbours of a vertex.
+            ef_construction: beam width while building nsw and hnsw.
+            entry: where a search starts: a vertex id, several, or "medoid".
+            seed: seed of every random choice.
+            n_threads: threads that build; more than one is faster and differs from run to run.
+            pca_dim: build on, and route by, so many principal components (the paper's
+                compressed baseline); answers are reranked by the original vectors.
+        """
+        options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
+        base = BaseVectors.of(vectors, check_metric(metric))
+        if pca_dim is None:
+            return cls(base, build_graph(base.vectors(), base.metric, options))
+        space = pca_space(base, pca_dim)
+        return cls(base, build_graph(space.rows[:, :pca_dim], space.scorer, options), [space])
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the vectors and of queries."""
+        return self.base.dim
+
+    @property
+    def spaces(self) -> tuple[RoutingSpace, ...]:
+        """Routing spaces; the last is the one that searches use."""
+        return tuple(searcher.space for searcher in self._searchers.values())
+
+    def __len__(self) -> int:
+        return self.graph.n_vertices
+
+    def search(
+        self,
+        queries: object,
+        k: int = 10,
+        budget: int | Budget | None = None,
+        ef: int | None = None,
+        rerank: int | None = None,
+        space: str | None = None,
+        n_threads: int = 0,
+        trace: bool = False,
+    ) -> SearchResult:
+        """Find the k nearest vectors of each query, within a budget, a beam width, or both.
+
+        Args:
+            queries: [n_queries, dim], or one query [dim].
+            k: answers per query; ids −1 and distances inf where fewer are found.
+            budget: distance computations per query in units of the original dimension, rerank and
+                projection included; never exceeded. 256 if neither it nor `ef` is given.
+            ef: beam width, as in hnswlib and faiss.
+            rerank: how many of the budget go to true distances at the end, in spaces whose scores
+                are not true distances; by default the larger of 32 and k.
+            space: name of the space to route in; by default the last of `spaces`.
+            n_threads: threads to use; 0 for all cores.
+            trace: whether to record the vertices visited, by row number.
+        """
+        searcher = self.searcher(space)
+        if budget is None and ef is None:
+            budget = DEFAULT_BUDGET
+        if isinstance(budget, int | np.integer):
+            budget = self._budget(searcher, int(budget), k, rerank)
+        result = searcher.search(queries, k, budget, ef, n_threads, trace)
+        if self.labels is not None:
+            found = result.ids >= 0
+            result.ids[found] = self.labels[result.ids[found]]
+        return result
+
+    def searcher(self, space: str | None = None) -> Searcher:
+        """The searcher of a space; by default of the last one."""
+        if space is None:
+            return next(reversed(self._searchers.values()))
+        if space not in self._searchers:
+            raise ValueError(f"expected a space of {', '.join(self._searchers)}, got {space!r}")
+        return self._searchers[space]
+
+    def _budget(self, searcher: Searcher, total: int, k: int, rerank: int | None) -> Budget:
+        if not searcher.reranks:
+            rerank = 0
+        elif rerank is None:
+            rerank = max(k, DEFAULT_RERANK)
+        return searcher.space.budget(total, self.dim, rerank)
+
+    def info(self) -> dict[str, Any]:
+        """What the index is, in plain values."""
+        arrays = self._arrays()
+        return {
+            "n_vertices": len(self),
+            "dim": self.dim,
+            "metric": self.base.metric,
+            "graph": asdict(report(self.graph)),
+            "spaces": [
+                {"name": space.name, "dim": space.dim, "scorer": space.scorer}
+                for space in self.spaces
+            ],
+            "labelled": self.labels is not None,
+            "bytes_per_vector": sum(array.nbytes for array in arrays.values()) / len(self),
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the index into a directory; if that is cut off, what was there stays readable."""
+        meta = {
+            "metric": self.base.metric,
+            "dim": self.dim,
+            "n_layers": len(self.graph.upper),
+            "spaces": [
+                {"name": space.name, "dim": space.dim, "scorer": space.scorer}
+                for space in self.spaces[1:]
+            ],
+        }
+        write_index(Path(path), meta, self._arrays())
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any] | None] = {
+            "vectors": self.base.rows,
+            "neighbors": self.graph.neighbors,
+            "entries": self.graph.entries,
+            "labels": self.labels,
+        }
+        for i, layer in enumerate(self.graph.upper):
+            arrays |= {f"layer{i}_vertices": layer.vertices, f"layer{i}_neighbors": layer.neighbors}
+        for i, space in enumerate(self.spaces[1:]):
+            arrays |= {
+                f"space{i}_rows": space.rows,
+                f"space{i}_matrix": space.query_matrix,
+                f"space{i}_bias": space.bias,
+            }
+        return {name: array for name, array in arrays.items() if array is not None}
+
+
+def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
+    """Read an index that `RoutingIndex.save` wrote.
+
+    Args:
+        path: its directory.
+        mmap: map vectors and graph instead of reading them, so that processes share them.
+        verify: compare every array with its checksum, which reads all of it. Without it a damaged
+            file may give wrong answers, but never a crash: ids are checked always.
+    """
+    meta, arrays = read_index(Path(path), mmap=mmap, verify=verify)
+    try:
+        return _assemble(meta, arrays)
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: expected an intact index, got {error}") from error
+
+
+def _assemble(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingIndex:
+    dim = int(meta["dim"])
+    rows = _require(arrays, "vectors", np.float32, 2)
+    if dim < 1 or rows.shape[1] != padded_dim(dim):
+        raise ValueError(f"expected vectors [*, {padded_dim(dim)}], got {list(rows.shape)}")
+    layers = tuple(
+        UpperLayer(arrays[f"layer{i}_vertices"], arrays[f"layer{i}_neighbors"])
+        for i in range(int(meta["n_layers"]))
+    )
+    graph = Graph(arrays["neighbors"], arrays["entries"], layers)
+    labels = _require(arrays, "labels", np.int64, 1) if "labels" in arrays else None
+    spaces = [_space(i, entry, arrays) for i, entry in enumerate(meta["spaces"])]
+    base = BaseVectors(rows, dim, check_metric(meta["metric"]))
+    return RoutingIndex(base, graph, spaces, labels)
+
+
+def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:
+    matrix, bias = f"space{i}_matrix", f"space{i}_bias"
+    return RoutingSpace(
+        rows=_require(arrays, f"space{i}_rows", np.float32, 2),
+        dim=int(entry["dim"]),
+        scorer=entry["scorer"],
+        query_matrix=_require(arrays, matrix, np.float32, 2) if matrix in arrays else None,
+        bias=_require(arrays, bias, np.float32, 1) if bias in arrays else None,
+        name=str(entry["name"]),
+    )
+
+
+def _require(
+    arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], ndim: int
+) -> NDArray[Any]:
+    array = arrays[name]
+    if array.dtype != dtype or array.ndim != ndim:
+        raise ValueError(f"expected {name} {dtype.__name__} with {ndim} axes, got {array.dtype}")
+    return array
+
+
+def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:
+    """Search a faiss HNSW or NSG index here.
+
+    Args:
+        index: IndexHNSW, IndexNSG or an IndexIDMap of one, or the path of a saved one.
+        entry: take the bottom layer only and start there; by default start as faiss does.
+    """
+    given = faiss.read_index(str(index)) if isinstance(index, str | Path) else index
+    return _from_import(import_faiss(given), entry)
+
+
+def from_hnswlib(
+    index: Any, metric: str | None = None, entry: Entry | None = None
+) -> RoutingIndex:
+    """Search an hnswlib index here.
+
+    Args:
+        index: an `hnswlib.Index` or the path of a saved one.
+        metric: of a saved index, which does not say; l2 by default.
+        entry: take the bottom layer only and start there; by default start as hnswlib does.
+    """
+    return _from_import(import_hnswlib(index, metric), entry)
+
+
+def _from_import(imported: ImportedIndex, entry: Entry | None) -> RoutingIndex:
+    graph = imported.graph
+    if entry is not None:
+        graph = graph.entered_at(resolve_entry(entry, imported.vectors))
+    base = BaseVectors.of(imported.vectors, imported.metric)
+    return RoutingIndex(base, graph, labels=imported.labels)

@@ -1,0 +1,31 @@
+"""Arrays laid out for the core: cache-line aligned, rows padded to whole SIMD registers."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+CACHE_LINE = 64
+"""Bytes; rows of routing vectors start on one."""
+LANES = 16
+"""Floats; the core's kernels have no tail, so rows are padded with zeros to a multiple of it."""
+
+
+def padded_dim(dim: int) -> int:
+    """Width of a padded row that holds `dim` floats."""
+    return -(-dim // LANES) * LANES
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """Zeros whose first byte stands at the start of a cache line."""
+    n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    buffer = np.zeros(n_bytes + CACHE_LINE, dtype=np.uint8)
+    start = -buffer.ctypes.data % CACHE_LINE
+    return buffer[start : start + n_bytes].view(dtype).reshape(shape)
+
+
+def pad_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Copy vectors [n, dim] into aligned rows [n, padded_dim(dim)], padded with zeros."""
+    padded = aligned_zeros((len(vectors), padded_dim(vectors.shape[1])), np.float32)
+    padded[:, : vectors.shape[1]] = vectors
+    return padded

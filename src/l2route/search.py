@@ -1,0 +1,309 @@
+"""Beam search under an exact budget: what it may spend, where it routes, what it answers."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.data import Metric, check_vectors, normalize
+from l2route.graph import Graph
+from l2route.memory import pad_rows, padded_dim
+
+Scorer = Literal["l2", "ip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Distance computations one query may spend, in units of the original dimension."""
+
+    routing: int
+    """Distances computed between the query and routing vectors while walking."""
+    rerank: int = 0
+    """Walked vertices whose true distance is computed at the end."""
+
+    def __post_init__(self) -> None:
+        if self.routing < 1 or self.rerank < 0:
+            raise ValueError(
+                f"expected routing of at least 1 and rerank of at least 0, "
+                f"got {self.routing} and {self.rerank}"
+            )
+
+    @classmethod
+    def of_total(
+        cls, total: int, dim: int, routing_dim: int, rerank: int = 0, projected: bool | None = None
+    ) -> "Budget":
+        """Spend a total on rerank and projection first and on routing what is left.
+
+        In the paper's terms rDCS = C · (DCS − k − d) with C = D/d, and DCS − k without projection.
+
+        Args:
+            total: distance computations in the original dimension (the paper's DCS).
+            dim: the original dimension D.
+            routing_dim: the routing dimension d.
+            rerank: vertices to rerank (the paper's k).
+            projected: whether the query is multiplied by a d×D matrix; by default if d ≠ D.
+        """
+        left = total - rerank - _projection(dim, routing_dim, projected)
+        routing = left * dim // routing_dim
+        if routing < 1:
+            raise ValueError(
+                f"expected a budget that leaves something to route with after {rerank} for rerank "
+                f"and {_projection(dim, routing_dim, projected)} for the projection, got {total}"
+            )
+        return cls(routing, rerank)
+
+    def cost(self, dim: int, routing_dim: int, projected: bool | None = None) -> float:
+        """What spending all of it costs, in distance computations of the original dimension."""
+        projection = _projection(dim, routing_dim, projected)
+        return self.routing * routing_dim / dim + projection + self.rerank
+
+
+def _projection(dim: int, routing_dim: int, projected: bool | None) -> int:
+    is_projected = routing_dim != dim if projected is None else projected
+    return routing_dim if is_projected else 0
+
+
+@dataclass(frozen=True, slots=True)
+class BaseVectors:
+    """The original vectors, as the core wants them; for cosine they have unit length."""
+
+    rows: NDArray[np.float32]
+    """Padded rows [n, padded_dim(dim)]."""
+    dim: int
+    metric: Metric
+
+    @classmethod
+    def of(cls, vectors: object, metric: Metric) -> "BaseVectors":
+        """Copy vectors [n, dim] into padded rows."""
+        checked = check_vectors("vectors", vectors)
+        unit = normalize(checked) if metric == "cosine" else checked
+        return cls(pad_rows(unit), checked.shape[1], metric)
+
+    @property
+    def scorer(self) -> Scorer:
+        """How the core ranks by this metric."""
+        return "l2" if self.metric == "l2" else "ip"
+
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors without their padding [n, dim], a view."""
+        return self.rows[:, : self.dim]
+
+    def distances(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Distances in the metric's convention from the core's scores."""
+        return scores + np.float32(1) if self.metric == "cosine" else scores
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSpace:
+    """What a walk is steered by; all that crosses from learning to serving.
+
+    The identity space is the plain graph, a PCA space is the paper's compressed baseline.
+    """
+
+    rows: NDArray[np.float32]
+    """Routing vectors, padded [n, padded_dim(dim)]."""
+    dim: int
+    """Dimension of the routing vectors."""
+    scorer: Scorer
+    """Vertices nearer by l2, or larger by inner product, are expanded first."""
+    query_matrix: NDArray[np.float32] | None = None
+    """Maps a query into the space [dim, original dim]; None for the identity."""
+    bias: NDArray[np.float32] | None = None
+    """Added to each vertex's inner product (or taken from its l2 score) [n]."""
+    name: str = "original"
+    """What tables call it."""
+
+    def __post_init__(self) -> None:
+        n = len(self.rows)
+        if self.rows.shape != (n, padded_dim(self.dim)):
+            raise ValueError(f"expected rows [{n}, {padded_dim(self.dim)}], got {self.rows.shape}")
+        if self.scorer not in ("l2", "ip"):
+            raise ValueError(f"expected scorer l2 or ip, got {self.scorer!r}")
+        if self.query_matrix is not None and self.query_matrix.shape[:1] != (self.dim,):
+            raise ValueError(
+                f"expected a query matrix [{self.dim}, *], got {self.query_matrix.shape}"
+            )
+        if self.bias is not None and self.bias.shape != (n,):
+            raise ValueError(f"expected a bias [{n}], got {self.bias.shape}")
+
+    @property
+    def n_projection(self) -> int:
+        """Distance computations that mapping a query into the space costs."""
+        return 0 if self.query_matrix is None else self.dim
+
+    def budget(self, total: int, dim: int, rerank: int) -> Budget:
+        """What a total buys in this space, for queries of the original dimension `dim`."""
+        return Budget.of_total(total, dim, self.dim, rerank, self.query_matrix is not None)
+
+
+def original_space(base: BaseVectors) -> RoutingSpace:
+    """Routing by the original vectors: the plain graph search."""
+    return RoutingSpace(base.rows, base.dim, base.scorer)
+
+
+def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
+    """Routing by the first `dim` principal components: the paper's compressed baseline.
+
+    Distances do not see the mean. Inner products do, so for them the components are those of
+    the second moment about zero, which is what centring the vectors with their mirror images does.
+    Cosine is l2 between unit vectors.
+    """
+    scorer: Scorer = "ip" if base.metric == "ip" else "l2"
+    if not 1 <= dim < base.dim:
+        raise ValueError(f"expected a PCA dimension in [1, {base.dim}), got {dim}")
+    vectors = np.ascontiguousarray(base.vectors())
+    if len(vectors) < base.dim:
+        raise ValueError(f"expected at least {base.dim} vectors for PCA, got {len(vectors)}")
+    transform = faiss.PCAMatrix(base.dim, dim)
+    transform.train(vectors if scorer == "l2" else np.concatenate([vectors, -vectors]))
+    matrix = faiss.vector_to_array(transform.A).reshape(dim, base.dim)
+    rows = pad_rows(vectors @ matrix.T)
+    return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Vertices in the order visited; query i's are those in [offsets[i], offsets[i + 1])."""
+
+    offsets: NDArray[np.int64]
+    vertices: NDArray[np.int32]
+    hops: NDArray[np.int32]
+    """Hop in which each vertex was visited; 0 for entry vertices."""
+
+    def of(self, query: int) -> NDArray[np.int32]:
+        """Vertices that one query visited, in order."""
+        return self.vertices[self.offsets[query] : self.offsets[query + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """Answers to a batch of queries, nearest first, ties by id, and what they cost."""
+
+    ids: NDArray[np.int64]
+    """[n_queries, k]; −1 where fewer than k were found."""
+    distances: NDArray[np.float32]
+    """[n_queries, k]; inf where fewer than k were found."""
+    n_computed: NDArray[np.float64]
+    """Distance computations in units of the original dimension, all counted [n_queries]."""
+    n_routing: NDArray[np.int32]
+    """Routing vectors scored [n_queries]."""
+    n_projection: int
+    """Distance computations that mapping a query into the routing space costs."""
+    n_rerank: NDArray[np.int32]
+    """True distances computed at the end [n_queries]."""
+    n_hops: NDArray[np.int32]
+    """Vertices expanded, those of upper layers included [n_queries]."""
+    trace: Trace | None = None
+
+
+class Searcher:
+    """Searches one graph in one routing space; any number of threads may share it.
+
+    Args:
+        graph: the graph to walk.
+        space: what steers the walk.
+        base: original vectors to rerank by; not needed where routing scores are the answer.
+        simd: kernel to use, of `l2route._core.simd_levels()`.
+    """
+
+    def __init__(
+        self, graph: Graph, space: RoutingSpace, base: BaseVectors, simd: str = "auto"
+    ) -> None:
+        if not graph.n_vertices == len(space.rows) == len(base.rows):
+            raise ValueError(
+                f"expected as many routing vectors and vectors as vertices, "
+                f"got {len(space.rows)}, {len(base.rows)} and {graph.n_vertices}"
+            )
+        matrix = space.query_matrix
+        if matrix is not None and matrix.shape[1] != base.dim:
+            raise ValueError(f"expected a query matrix [*, {base.dim}], got {matrix.shape}")
+        if matrix is None and space.dim != base.dim:
+            raise ValueError(f"expected a query matrix from {base.dim} to {space.dim} dimensions")
+        self.graph, self.space, self.base = graph, space, base
+        self.reranks = space.rows is not base.rows or space.bias is not None
+        self._core = _core.Searcher(
+            neighbors=graph.neighbors,
+            entries=graph.entries,
+            upper=[(layer.vertices, layer.neighbors) for layer in graph.upper],
+            routing=space.rows,
+            routing_dim=space.dim,
+            scorer=space.scorer,
+            bias=space.bias,
+            query_matrix=None if matrix is None else pad_rows(matrix),
+            original=base.rows if self.reranks else None,
+            dim=base.dim,
+            metric_scorer=base.scorer,
+            simd=simd,
+        )
+
+    def search(
+        self,
+        queries: object,
+        k: int = 10,
+        budget: Budget | None = None,
+        ef: int | None = None,
+        n_threads: int = 0,
+        trace: bool = False,
+    ) -> SearchResult:
+        """Answer queries within a budget, a beam width, or both.
+
+        Args:
+            queries: [n_queries, dim], or one query [dim].
+            k: answers per query.
+            budget: distance computations per query, never exceeded; None for no limit.
+            ef: beam width: the walk ends when the ef best visited are expanded; at least k and
+                the vertices to rerank are kept whatever it is. None for no limit.
+            n_threads: threads to use; 0 for all cores.
+            trace: whether to record the vertices visited.
+        """
+        rows = self._check(queries, k, budget, ef, n_threads)
+        call = self._core.trace if trace else self._core.search
+        found = call(
+            queries=rows,
+            k=k,
+            routing=self.graph.n_vertices if budget is None else budget.routing,
+            beam=ef or 0,
+            rerank=self._n_rerank(k, budget, ef),
+            n_threads=n_threads,
+        )
+        ids, scores, n_routing, n_rerank, n_hops = found[:5]
+        n_projection = self.space.n_projection
+        share = np.float64(self.space.dim / self.base.dim)
+        return SearchResult(
+            ids=ids,
+            distances=self.base.distances(scores),
+            n_computed=n_routing * share + (n_projection + n_rerank),
+            n_routing=n_routing,
+            n_projection=n_projection,
+            n_rerank=n_rerank,
+            n_hops=n_hops,
+            trace=Trace(*found[5:]) if trace else None,
+        )
+
+    def _n_rerank(self, k: int, budget: Budget | None, ef: int | None) -> int:
+        if not self.reranks:
+            return 0
+        return max(k, ef or 0) if budget is None else budget.rerank
+
+    def _check(
+        self, queries: object, k: int, budget: Budget | None, ef: int | None, n_threads: int
+    ) -> NDArray[np.float32]:
+        if k < 1:
+            raise ValueError(f"expected k of at least 1, got {k}")
+        if budget is None and ef is None:
+            raise ValueError("expected a budget, an ef or both, got neither")
+        if ef is not None and ef < 1:
+            raise ValueError(f"expected ef of at least 1, got {ef}")
+        if n_threads < 0:
+            raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
+        if self.reranks and budget is not None and budget.rerank < 1:
+            raise ValueError(
+                "expected a budget with rerank of at least 1, since routing scores are not "
+                f"true distances in space {self.space.name!r}, got 0"
+            )
+        one_query = isinstance(queries, np.ndarray) and queries.ndim == 1
+        rows = check_vectors("queries", queries[None] if one_query else queries, self.base.dim)  # type: ignore[index] # is an array
+        return normalize(rows) if self.base.metric == "cosine" else rows
