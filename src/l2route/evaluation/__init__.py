@@ -1,0 +1,1 @@
+"""Measure a search: metrics, the methods compared, and tables and plots of the result."""

@@ -1,0 +1,221 @@
+"""Recall and success of a search, computed from its raw answers and traces.
+
+Distances are smaller for nearer vertices (an inner product comes negated), and an answer that
+was not found has the distance inf. Answers are judged by distance and not by id, so that of two
+vertices equally near to a query either is right.
+"""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+
+TOLERANCE = 1e-5
+"""Share by which a found distance may exceed the true one and still be called equal.
+
+The same float32 distance summed in another order, by another SIMD width or by BLAS, differs by
+up to (terms per lane) * 2**-24: 4e-6 for 1,000 dimensions in 16 lanes. The share is taken of the
+true distance, and once more of the median true distance: where terms cancel (an inner product
+near 0, a query that is itself in the base) the error follows the size of the vectors, and a
+fixed number would be wrong for data of another scale.
+"""
+
+
+def recall_at(found_distances: FloatArray, true_distances: FloatArray, r: int) -> float:
+    """Share of queries with the true nearest neighbour among the first r answers (Recall@R).
+
+    Args:
+        found_distances: Distances of the answers in the order given, [n_queries, >= r].
+        true_distances: Distances of the true neighbours, [n_queries, >= 1].
+        r: Answers looked at.
+
+    Returns:
+        A number in [0, 1].
+    """
+    return float(recall_per_query(found_distances, true_distances, r).mean())
+
+
+def knn_recall_at(found_distances: FloatArray, true_distances: FloatArray, k: int) -> float:
+    """Share of the k true neighbours among the first k answers (k-recall@k).
+
+    Args:
+        found_distances: Distances of the answers in the order given, [n_queries, >= k].
+        true_distances: Distances of the true neighbours, [n_queries, >= k]; inf where the base
+            has fewer than k vectors.
+        k: Answers looked at.
+
+    Returns:
+        A number in [0, 1], the mean over the queries.
+    """
+    return float(knn_recall_per_query(found_distances, true_distances, k).mean())
+
+
+def recall_per_query(
+    found_distances: FloatArray, true_distances: FloatArray, r: int
+) -> NDArray[np.bool_]:
+    """Whether the true nearest neighbour is among the first r answers, for each query.
+
+    Args:
+        found_distances: Distances of the answers in the order given, [n_queries, >= r].
+        true_distances: Distances of the true neighbours, [n_queries, >= 1].
+        r: Answers looked at.
+
+    Returns:
+        One truth value a query, [n_queries].
+    """
+    found, truth = _checked(found_distances, true_distances, ("r", r), n_true=1)
+    right = _as_near_as(found[:, :r], truth[:, 0], truth)  # [n_queries, r]
+    return np.asarray(right.any(axis=1))
+
+
+def knn_recall_per_query(
+    found_distances: FloatArray, true_distances: FloatArray, k: int
+) -> NDArray[np.float64]:
+    """Share of the first k answers no farther than the k-th true neighbour, for each query.
+
+    Where the base has fewer than k vectors, as many as there are take the place of k.
+
+    Args:
+        found_distances: Distances of the answers in the order given, [n_queries, >= k].
+        true_distances: Distances of the true neighbours, [n_queries, >= k]; inf where the base
+            has fewer than k vectors.
+        k: Answers looked at.
+
+    Returns:
+        One share a query, [n_queries].
+    """
+    found, truth = _checked(found_distances, true_distances, ("k", k), n_true=k)
+    n_exist = np.isfinite(truth[:, :k]).sum(axis=1)  # [n_queries], at least 1
+    farthest = np.take_along_axis(truth, n_exist[:, None] - 1, axis=1)[:, 0]  # [n_queries]
+    n_right = _as_near_as(found[:, :k], farthest, truth).sum(axis=1)
+    # Only repeated answers could make this more than 1; they must not lift the mean.
+    shares: NDArray[np.float64] = np.minimum(n_right / n_exist, 1.0)
+    return shares
+
+
+def standard_error(values: NDArray[Any]) -> float:
+    """Standard error of the mean of independent values, such as the recall of each query.
+
+    Args:
+        values: One truth value or number a query, [n >= 2].
+
+    Returns:
+        The sample's standard deviation over the square root of n.
+    """
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.ndim != 1 or len(sample) < 2:
+        raise ValueError(f"expected values [n >= 2], got {_shape(sample)}")
+    return float(sample.std(ddof=1) / np.sqrt(len(sample)))
+
+
+def success_by_hops(
+    offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray, max_hops: int
+) -> NDArray[np.float64]:
+    """Share of queries whose target has been visited within h hops (the paper's Figure 4).
+
+    Args:
+        offsets: Query q visited the vertices from offsets[q] up to offsets[q + 1],
+            [n_queries + 1].
+        vertices: Vertices of all queries in the order visited, [n_visited].
+        hops: Hop in which each was visited, 0 for entry vertices, [n_visited].
+        targets: Vertex that each query looks for, [n_queries].
+        max_hops: The largest h.
+
+    Returns:
+        The share for h = 0, ..., max_hops; it never falls, [max_hops + 1].
+    """
+    if max_hops < 0:
+        raise ValueError(f"expected max_hops >= 0, got {max_hops}")
+    bounds, visited, hop_of, wanted = _checked_trace(offsets, vertices, hops, targets)
+    n_queries = len(wanted)
+    query_of = np.repeat(np.arange(n_queries), np.diff(bounds))  # [n_visited]
+    hit = visited == wanted[query_of]  # [n_visited]
+    first_hop = np.full(n_queries, max_hops + 1)  # one past the end: not within max_hops
+    np.minimum.at(first_hop, query_of[hit], hop_of[hit])
+    n_reached = np.bincount(first_hop, minlength=max_hops + 2)[: max_hops + 1]
+    return np.cumsum(n_reached) / n_queries
+
+
+def _as_near_as(
+    found: NDArray[np.float64], limits: NDArray[np.float64], truth: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Mark the answers [n, k] no farther than their query's limit [n].
+
+    Limits are finite, so a missing answer, at inf, is never marked.
+    """
+    typical = float(np.median(np.abs(truth[np.isfinite(truth)])))
+    reach = limits + TOLERANCE * (np.abs(limits) + typical)
+    return found <= reach[:, None]
+
+
+def _checked(
+    found_distances: FloatArray, true_distances: FloatArray, depth: tuple[str, int], n_true: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both as float64, the truth with each row ascending, or say what is wrong."""
+    name, n_found = depth
+    if n_found < 1:
+        raise ValueError(f"expected {name} >= 1, got {n_found}")
+    found = np.asarray(found_distances, dtype=np.float64)
+    truth = np.asarray(true_distances, dtype=np.float64)
+    _check_matrix("found_distances", found, n_found)
+    _check_matrix("true_distances", truth, n_true)
+    if len(found) != len(truth):
+        raise ValueError(
+            f"expected as many rows in found_distances as in true_distances, "
+            f"got {_shape(found)} and {_shape(truth)}"
+        )
+    truth = np.sort(truth, axis=1)
+    n_without = int((~np.isfinite(truth[:, 0])).sum())
+    if n_without:
+        raise ValueError(
+            f"expected a finite true nearest distance for each query, got {n_without} without"
+        )
+    return found, truth
+
+
+def _check_matrix(name: str, array: NDArray[np.float64], n_columns: int) -> None:
+    if array.ndim != 2 or array.shape[0] < 1 or array.shape[1] < n_columns:
+        raise ValueError(f"expected {name} [n >= 1, >= {n_columns}], got {_shape(array)}")
+    n_bad = int((np.isnan(array) | np.isneginf(array)).sum())
+    if n_bad:
+        raise ValueError(f"expected {name} without NaN or -inf, got {n_bad} of them")
+
+
+def _checked_trace(
+    offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the four arrays of a trace as int64, or say what is wrong with them."""
+    wanted = _natural("targets", targets)
+    if len(wanted) < 1:
+        raise ValueError("expected targets [n >= 1], got [0]")
+    visited = _natural("vertices", vertices)
+    hop_of = _natural("hops", hops, len(visited))
+    bounds = _natural("offsets", offsets, len(wanted) + 1)
+    if bounds[0] != 0 or bounds[-1] != len(visited) or (np.diff(bounds) < 0).any():
+        raise ValueError(
+            f"expected offsets rising from 0 to {len(visited)}, "
+            f"got from {bounds[0]} to {bounds[-1]}"
+            f"{' with a fall between' if (np.diff(bounds) < 0).any() else ''}"
+        )
+    return bounds, visited, hop_of, wanted
+
+
+def _natural(name: str, values: IntArray, length: int | None = None) -> NDArray[np.int64]:
+    """Return a vector of numbers >= 0 as int64; unsigned offsets would wrap in a difference."""
+    array = np.asarray(values)
+    if array.ndim != 1 or (length is not None and len(array) != length):
+        raise ValueError(
+            f"expected {name} [{'n' if length is None else length}], got {_shape(array)}"
+        )
+    if not np.issubdtype(array.dtype, np.integer):
+        raise ValueError(f"expected {name} of an integer type, got {array.dtype}")
+    if array.size and array.min() < 0:
+        raise ValueError(f"expected {name} >= 0, got {array.min()}")
+    return array.astype(np.int64, copy=False)
+
+
+def _shape(array: NDArray[Any]) -> str:
+    return str(list(array.shape))

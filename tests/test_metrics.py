@@ -1,0 +1,297 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from l2route.evaluation.metrics import (
+    TOLERANCE,
+    knn_recall_at,
+    knn_recall_per_query,
+    recall_at,
+    recall_per_query,
+    standard_error,
+    success_by_hops,
+)
+
+Floats = NDArray[np.float32]
+Answers = tuple[Floats, Floats]
+Trace = tuple[list[list[tuple[int, int]]], list[int]]
+
+unhurried = settings(deadline=None)  # a busy machine is not a failure
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> Answers:
+    """Found and true distances [n, m + 1] of a search in a base of m; inf at the end.
+
+    The distances are small whole numbers, so that many are equal and none is nearly so.
+    """
+    n, m = draw(st.integers(1, 5)), draw(st.integers(1, 8))
+    distances = draw(arrays(np.float32, (n, m), elements=st.integers(-4, 6).map(float)))
+    n_found = draw(st.integers(0, m))
+    found = np.full((n, m + 1), np.inf, np.float32)
+    found[:, :n_found] = distances[:, draw(st.permutations(range(m)))[:n_found]]
+    truth = np.full((n, m + 1), np.inf, np.float32)
+    truth[:, :m] = np.sort(distances, axis=1)
+    return found, truth
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    """Visited (vertex, hop) pairs for each query, and the query's target."""
+    visit = st.tuples(st.integers(0, 6), st.integers(0, 7))
+    walks = draw(st.lists(st.lists(visit, max_size=8), min_size=1, max_size=6))
+    targets = draw(st.lists(st.integers(0, 6), min_size=len(walks), max_size=len(walks)))
+    return walks, targets
+
+
+def as_csr(walks: list[list[tuple[int, int]]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Offsets, vertices and hops, in the unsigned types a C++ core would give."""
+    offsets = np.cumsum([0, *map(len, walks)]).astype(np.uint64)
+    visits = np.array([visit for walk in walks for visit in walk], np.uint32).reshape(-1, 2)
+    return offsets, visits[:, 0], visits[:, 1]
+
+
+def slow_recall(found: Floats, truth: Floats, r: int) -> float:
+    """Recall@R of whole-number distances, by a loop."""
+    n_right = 0
+    for answer, neighbours in zip(found.tolist(), truth.tolist(), strict=True):
+        n_right += any(distance <= min(neighbours) for distance in answer[:r])
+    return n_right / len(found)
+
+
+def slow_knn_recall(found: Floats, truth: Floats, k: int) -> float:
+    """k-recall@k of whole-number distances, by a loop."""
+    shares: list[float] = []
+    for answer, neighbours in zip(found.tolist(), truth.tolist(), strict=True):
+        existing = [distance for distance in sorted(neighbours)[:k] if distance < np.inf]
+        n_right = sum(distance <= existing[-1] for distance in answer[:k])
+        shares.append(n_right / len(existing))
+    return sum(shares) / len(shares)
+
+
+def slow_success(
+    walks: list[list[tuple[int, int]]], targets: list[int], max_hops: int
+) -> list[float]:
+    """Success for each number of hops, by a loop."""
+    shares = []
+    for limit in range(max_hops + 1):
+        n_reached = 0
+        for walk, target in zip(walks, targets, strict=True):
+            n_reached += any(vertex == target and hop <= limit for vertex, hop in walk)
+        shares.append(n_reached / len(walks))
+    return shares
+
+
+@unhurried
+@given(answers())
+def test_recall_agrees_with_its_slow_twin(case: Answers) -> None:
+    """Recall@R is what a loop over the queries counts, for every R."""
+    found, truth = case
+    for r in range(1, found.shape[1] + 1):
+        assert recall_at(found, truth, r) == pytest.approx(slow_recall(found, truth, r))
+
+
+@unhurried
+@given(answers())
+def test_knn_recall_agrees_with_its_slow_twin(case: Answers) -> None:
+    """k-recall@k is what a loop over the queries counts, also for k beyond the base."""
+    found, truth = case
+    for k in range(1, found.shape[1] + 1):
+        assert knn_recall_at(found, truth, k) == pytest.approx(slow_knn_recall(found, truth, k))
+
+
+@unhurried
+@given(answers())
+def test_recall_is_a_share_that_grows_with_r(case: Answers) -> None:
+    """Recall lies in [0, 1], and looking at more answers never lowers Recall@R."""
+    found, truth = case
+    depths = range(1, found.shape[1] + 1)
+    recalls = [recall_at(found, truth, r) for r in depths]
+    assert recalls == sorted(recalls)
+    assert all(0 <= recall <= 1 for recall in recalls)
+    assert all(0 <= knn_recall_at(found, truth, k) <= 1 for k in depths)
+
+
+@unhurried
+@given(answers())
+def test_exact_answers_have_recall_one(case: Answers) -> None:
+    """The truth given as the answer has recall 1.0 at every depth."""
+    _, truth = case
+    for depth in range(1, truth.shape[1] + 1):
+        assert recall_at(truth, truth, depth) == 1.0
+        assert knn_recall_at(truth, truth, depth) == 1.0
+
+
+@unhurried
+@given(answers(), st.randoms(use_true_random=False))
+def test_order_of_queries_does_not_matter(case: Answers, random: Any) -> None:
+    """Permuting the queries permutes the recall of each and leaves the mean alone."""
+    found, truth = case
+    order = list(range(len(found)))
+    random.shuffle(order)
+    for measure in (recall_per_query, knn_recall_per_query):
+        np.testing.assert_array_equal(
+            measure(found[order], truth[order], 1), measure(found, truth, 1)[order]
+        )
+    assert recall_at(found[order], truth[order], 1) == recall_at(found, truth, 1)
+
+
+@unhurried
+@given(answers())
+def test_order_of_the_truth_does_not_matter(case: Answers) -> None:
+    """The truth is a set: its distances may come in any order."""
+    found, truth = case
+    assert recall_at(found, truth[:, ::-1], 1) == recall_at(found, truth, 1)
+    assert knn_recall_at(found, truth[:, ::-1], 2) == knn_recall_at(found, truth, 2)
+
+
+def test_either_of_two_equally_near_vertices_is_right() -> None:
+    """An answer as near as the k-th true neighbour counts, whichever vertex it is."""
+    truth = np.array([[1.0, 2.0, 2.0, 2.0]])
+    assert knn_recall_at(np.array([[1.0, 2.0]]), truth, 2) == 1.0
+    assert recall_at(np.array([[2.0, 2.0]]), truth, 2) == 0.0
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, -1.0, 1e8])
+def test_rounding_is_forgiven_at_any_scale(scale: float) -> None:
+    """A distance off by float32 rounding counts and one off by more does not, in any unit."""
+    truth = scale * np.array([[3.0], [5.0]])
+    assert recall_at(truth + 0.5 * TOLERANCE * abs(scale), truth, 1) == 1.0
+    assert recall_at(truth + 20 * TOLERANCE * abs(scale), truth, 1) == 0.0
+
+
+def test_rounding_is_forgiven_around_zero() -> None:
+    """A query that is in the base, at distance 0, may be found at the rounding error."""
+    truth = np.array([[0.0, 4.0], [3.0, 4.0]])
+    assert recall_at(np.array([[1e-6], [3.0]]), truth, 1) == 1.0
+
+
+def test_missing_answers_never_count() -> None:
+    """An answer at inf is no answer, even where the truth is inf too."""
+    found = np.full((2, 3), np.inf)
+    truth = np.array([[1.0, np.inf, np.inf], [1.0, 2.0, np.inf]])
+    assert recall_at(found, truth, 3) == 0.0
+    assert knn_recall_at(found, truth, 3) == 0.0
+
+
+def test_small_base_is_measured_by_what_it_has() -> None:
+    """Of a base of two vectors, one found of ten asked for is half."""
+    found, truth = np.full((1, 10), np.inf), np.full((1, 10), np.inf)
+    truth[0, :2] = [1.0, 2.0]
+    found[0, 0] = 2.0
+    assert knn_recall_at(found, truth, 10) == 0.5
+
+
+def test_repeated_answers_do_not_pass_one() -> None:
+    """Answers given twice never bring a query's recall above 1."""
+    truth = np.array([[1.0, np.inf, np.inf]])
+    np.testing.assert_array_equal(knn_recall_per_query(np.ones((1, 3)), truth, 3), [1.0])
+
+
+@pytest.mark.parametrize("measure", [recall_at, knn_recall_at])
+@pytest.mark.parametrize(
+    ("found", "truth", "depth", "message"),
+    [
+        (np.ones((2, 3)), np.ones((2, 3)), 0, "expected [rk] >= 1, got 0"),
+        (np.ones((2, 3)), np.ones((2, 9)), 4, r"found_distances \[n >= 1, >= 4\], got \[2, 3\]"),
+        (np.ones(3), np.ones((3, 1)), 1, r"found_distances \[n >= 1, >= 1\], got \[3\]"),
+        (np.ones((0, 3)), np.ones((0, 3)), 1, r"found_distances \[n >= 1, >= 1\], got \[0, 3\]"),
+        (np.ones((2, 3)), np.ones((2, 0)), 1, r"true_distances \[n >= 1, >= 1\], got \[2, 0\]"),
+        (np.ones((2, 3)), np.ones((1, 3)), 1, r"got \[2, 3\] and \[1, 3\]"),
+        (np.full((1, 2), np.nan), np.ones((1, 2)), 1, "found_distances without NaN or -inf, got 2"),
+        (np.full((1, 2), -np.inf), np.ones((1, 2)), 1, "without NaN or -inf, got 2"),
+        (np.ones((1, 2)), np.full((1, 2), np.nan), 1, "true_distances without NaN or -inf, got 2"),
+        (np.ones((1, 2)), np.full((1, 2), np.inf), 1, "nearest distance for each query, got 1"),
+    ],
+)
+def test_bad_distances_are_refused(
+    measure: Callable[..., float],
+    found: NDArray[Any],
+    truth: NDArray[Any],
+    depth: int,
+    message: str,
+) -> None:
+    """Distances of a wrong shape or without sense get an error with expected and got."""
+    with pytest.raises(ValueError, match=message):
+        measure(found, truth, depth)
+
+
+def test_knn_truth_must_be_deep_enough() -> None:
+    """A truth with fewer than k columns cannot tell k-recall@k and is refused."""
+    with pytest.raises(ValueError, match=r"true_distances \[n >= 1, >= 3\], got \[1, 2\]"):
+        knn_recall_at(np.ones((1, 3)), np.ones((1, 2)), 3)
+
+
+def test_standard_error_is_that_of_a_mean() -> None:
+    """For shares of right answers it is sqrt(p (1 - p) / (n - 1)), and 0 if all are alike."""
+    right = np.array([True, False, False, True, True])
+    assert standard_error(right) == pytest.approx(np.sqrt(0.6 * 0.4 / 4))
+    assert standard_error(np.ones(7)) == 0.0
+
+
+def test_standard_error_needs_two_values() -> None:
+    """One value says nothing of its error."""
+    with pytest.raises(ValueError, match=r"expected values \[n >= 2\], got \[1\]"):
+        standard_error(np.ones(1))
+
+
+@unhurried
+@given(traces(), st.integers(0, 9))
+def test_success_agrees_with_its_slow_twin(case: Trace, max_hops: int) -> None:
+    """Success by hops is what a loop over queries and hops counts."""
+    walks, targets = case
+    fast = success_by_hops(*as_csr(walks), np.array(targets), max_hops)
+    np.testing.assert_allclose(fast, slow_success(walks, targets, max_hops))
+
+
+@unhurried
+@given(traces(), st.integers(0, 9))
+def test_success_is_a_share_that_never_falls(case: Trace, max_hops: int) -> None:
+    """A target once visited stays visited, and the curve has max_hops + 1 shares."""
+    walks, targets = case
+    curve = success_by_hops(*as_csr(walks), np.array(targets), max_hops)
+    assert curve.shape == (max_hops + 1,)
+    assert (np.diff(curve) >= 0).all()
+    assert ((curve >= 0) & (curve <= 1)).all()
+
+
+def test_success_by_hand() -> None:
+    """A target at the entry succeeds at hop 0, one visited at hop 2 from there on, one never."""
+    offsets, vertices, hops = as_csr([[(5, 0)], [(5, 0), (1, 1), (2, 2)], [(5, 0), (3, 1)]])
+    curve = success_by_hops(offsets, vertices, hops, np.array([5, 2, 9]), 3)
+    np.testing.assert_allclose(curve, [1 / 3, 1 / 3, 2 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_hops": -1}, "expected max_hops >= 0, got -1"),
+        ({"offsets": np.array([0, 3])}, r"expected offsets \[3\], got \[2\]"),
+        ({"offsets": np.array([0, 1, 2])}, "expected offsets rising from 0 to 3, got from 0 to 2"),
+        ({"offsets": np.array([1, 1, 3])}, "expected offsets rising from 0 to 3, got from 1 to 3"),
+        ({"offsets": np.array([0, 4, 3])}, "got from 0 to 3 with a fall between"),
+        ({"hops": np.zeros(2, int)}, r"expected hops \[3\], got \[2\]"),
+        ({"hops": np.array([0, -1, 0])}, "expected hops >= 0, got -1"),
+        ({"vertices": np.zeros((3, 1), int)}, r"expected vertices \[n\], got \[3, 1\]"),
+        ({"targets": np.array([0.0, 1.0])}, "expected targets of an integer type, got float64"),
+        ({"targets": np.array([0, -1])}, "expected targets >= 0, got -1"),
+        ({"targets": np.zeros(0, int)}, r"expected targets \[n >= 1\], got \[0\]"),
+    ],
+)
+def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
+    """A trace whose parts do not fit gets an error with expected and got."""
+    trace: dict[str, Any] = {
+        "offsets": np.array([0, 1, 3]),
+        "vertices": np.array([4, 4, 2]),
+        "hops": np.array([0, 0, 1]),
+        "targets": np.array([4, 2]),
+        "max_hops": 1,
+    }
+    with pytest.raises(ValueError, match=message):
+        success_by_hops(**{**trace, **change})
