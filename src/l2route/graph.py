@@ -1,6 +1,6 @@
 """Similarity graphs: what they are, how faiss builds them, what to know of one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
@@ -15,6 +15,9 @@ from l2route.memory import aligned_zeros
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
 Entry = int | Sequence[int] | Literal["medoid"]
+Progress = Callable[[int, int], None]
+"""Called with vectors done and in all."""
+_N_STEPS = 100  # parts that vectors are added in, so that progress can be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +174,20 @@ class GraphOptions:
     """Threads that build. With more than one, nsw, hnsw and nsg differ from run to run."""
 
 
-def build_graph(vectors: object, metric: str = "l2", options: GraphOptions | None = None) -> Graph:
-    """Build a similarity graph over base vectors [n, dim] with faiss."""
+def build_graph(
+    vectors: object,
+    metric: str = "l2",
+    options: GraphOptions | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Build a similarity graph over base vectors [n, dim] with faiss.
+
+    Args:
+        vectors: base vectors, any real dtype.
+        metric: l2, ip or cosine.
+        options: what to build; the paper's NSW by default.
+        progress: told of nsw and hnsw as they grow; the other kinds are built in one piece.
+    """
     options = options or GraphOptions()
     base = check_vectors("vectors", vectors)
     chosen = check_metric(metric)
@@ -180,7 +195,7 @@ def build_graph(vectors: object, metric: str = "l2", options: GraphOptions | Non
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
     with _faiss_threads(options.n_threads):
-        graph = _BUILDERS[options.kind](base, chosen, options)
+        graph = _build(base, chosen, options, progress or _ignore)
     if options.kind in ("hnsw", "nsg") and options.entry == "medoid":
         return graph
     return graph.entered_at(resolve_entry(options.entry, base))
@@ -225,16 +240,33 @@ def faiss_metric(metric: Metric) -> int:
     return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
 
 
-def _build_hnsw(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+def _build(
+    base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
+) -> Graph:
+    if options.kind in ("nsw", "hnsw"):
+        graph = _build_hnsw(base, metric, options, progress)
+        return graph if options.kind == "hnsw" else replace(graph, upper=())
+    if options.kind == "nsg":
+        return _build_nsg(base, metric, options)
+    exact = options.kind == "knn"
+    lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
+    return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
+
+
+def _ignore(done: int, total: int) -> None:
+    pass
+
+
+def _build_hnsw(
+    base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
+) -> Graph:
     index = faiss.IndexHNSWFlat(base.shape[1], options.degree // 2, faiss_metric(metric))
     index.hnsw.efConstruction = options.ef_construction
     index.hnsw.rng = faiss.RandomGenerator(options.seed)
-    index.add(base)
+    for part in np.array_split(base, min(_N_STEPS, len(base))):
+        index.add(part)
+        progress(index.ntotal, len(base))
     return graph_of_hnsw(index.hnsw)
-
-
-def _build_nsw(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
-    return replace(_build_hnsw(base, metric, options), upper=())
 
 
 def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
@@ -245,21 +277,6 @@ def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions)
     index.nsg.rng = faiss.RandomGenerator(options.seed)
     index.build(base, candidates)
     return graph_of_nsg(index.nsg)
-
-
-def _build_knn(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
-    exact = options.kind == "knn"
-    lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
-    return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
-
-
-_BUILDERS = {
-    "nsw": _build_nsw,
-    "hnsw": _build_hnsw,
-    "nsg": _build_nsg,
-    "knn": _build_knn,
-    "approximate-knn": _build_knn,
-}
 
 
 def knn_lists(

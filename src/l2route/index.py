@@ -15,6 +15,7 @@ from l2route.graph import (
     Graph,
     GraphKind,
     GraphOptions,
+    Progress,
     UpperLayer,
     build_graph,
     report,
@@ -76,6 +77,7 @@ class RoutingIndex:
         seed: int = 0,
         n_threads: int = 1,
         pca_dim: int | None = None,
+        progress: Progress | None = None,
     ) -> "RoutingIndex":
         """Build a graph over vectors [n, dim].
 
@@ -90,13 +92,15 @@ class RoutingIndex:
             n_threads: threads that build; more than one is faster and differs from run to run.
             pca_dim: build on, and route by, so many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
+            progress: called with vectors done and in all while nsw and hnsw grow.
         """
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
         base = BaseVectors.of(vectors, check_metric(metric))
         if pca_dim is None:
-            return cls(base, build_graph(base.vectors(), base.metric, options))
+            return cls(base, build_graph(base.vectors(), base.metric, options, progress))
         space = pca_space(base, pca_dim)
-        return cls(base, build_graph(space.rows[:, :pca_dim], space.scorer, options), [space])
+        components = space.rows[:, :pca_dim]
+        return cls(base, build_graph(components, space.scorer, options, progress), [space])
 
     @property
     def dim(self) -> int:
@@ -273,9 +277,7 @@ def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:
     return _from_import(import_faiss(given), entry)
 
 
-def from_hnswlib(
-    index: Any, metric: str | None = None, entry: Entry | None = None
-) -> RoutingIndex:
+def from_hnswlib(index: Any, metric: str | None = None, entry: Entry | None = None) -> RoutingIndex:
     """Search an hnswlib index here.
 
     Args:

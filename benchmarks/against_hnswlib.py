@@ -1,0 +1,106 @@
+"""Queries per second against hnswlib: one thread, the same graph, equal ef, interleaved runs.
+
+    python benchmarks/against_hnswlib.py                    # the demo's words
+    python benchmarks/against_hnswlib.py glove100.npz …     # arrays `base` and `query`
+
+hnswlib builds the graph (M=8, efConstruction=300, one thread, seed 100) and l2route takes it over,
+upper layers included. Each run searches all queries with hnswlib, then with l2route; the ratio is
+the median over the runs.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hnswlib
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import from_hnswlib
+from l2route.data import Dataset
+from l2route.datasets import demo_words
+from l2route.evaluation.metrics import knn_recall_at
+from l2route.truth import exact_distances, exact_neighbors
+
+N_ANSWERS = 10
+BEAMS = (32, 64, 128, 256)
+
+
+def build_hnswlib(data: Dataset, degree: int) -> hnswlib.Index:
+    """The index that both libraries search."""
+    index = hnswlib.Index(space="l2", dim=data.base.shape[1])
+    index.init_index(len(data.base), M=degree // 2, ef_construction=300, random_seed=100)
+    index.add_items(data.base, num_threads=1)
+    return index
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall-clock time of a call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def compare(data: Dataset, n_runs: int, degree: int) -> list[dict[str, float]]:
+    """Time both at every beam width."""
+    theirs = build_hnswlib(data, degree)
+    ours = from_hnswlib(theirs)
+    queries = data.query
+    truth = exact_neighbors(data.base, queries, N_ANSWERS)
+
+    def recall(ids: NDArray[np.int64]) -> float:
+        distances = exact_distances(data.base, queries, ids)
+        return knn_recall_at(distances, truth.distances, N_ANSWERS)
+
+    rows = []
+    for ef in BEAMS:
+        theirs.set_ef(ef)
+
+        def search_theirs() -> NDArray[np.int64]:
+            return theirs.knn_query(queries, k=N_ANSWERS, num_threads=1)[0].astype(np.int64)
+
+        def search_ours(ef: int = ef) -> NDArray[np.int64]:
+            return ours.search(queries, N_ANSWERS, ef=ef, n_threads=1).ids
+
+        runs = [(seconds(search_theirs), seconds(search_ours)) for _ in range(n_runs)]
+        rows.append(
+            {
+                "ef": ef,
+                "hnswlib_recall": recall(search_theirs()),
+                "l2route_recall": recall(search_ours()),
+                "hnswlib_qps": len(queries) / statistics.median(a for a, _ in runs),
+                "l2route_qps": len(queries) / statistics.median(b for _, b in runs),
+                "ratio": statistics.median(a / b for a, b in runs),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Print a table for each dataset."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="*", type=Path, help="npz files with base and query")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--degree", type=int, default=16)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    datasets = [Dataset.read(path) for path in arguments.data] or [demo_words().dataset]
+    for data in datasets:
+        rows = compare(data, arguments.runs, arguments.degree)
+        if arguments.json:
+            print(json.dumps({"dataset": data.name, "rows": rows}))
+            continue
+        print(f"\n{data.name}: {len(data.base):,} vectors, {len(data.query):,} queries, one thread")
+        print("   ef   10-recall@10 hnswlib  l2route   queries/s hnswlib   l2route   ratio")
+        for row in rows:
+            print(
+                f"{row['ef']:5.0f} {row['hnswlib_recall']:22.3f} {row['l2route_recall']:8.3f}"
+                f" {row['hnswlib_qps']:19,.0f} {row['l2route_qps']:9,.0f} {row['ratio']:7.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""The command line: one sub-command per stage, no logic of its own."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from typer.main import get_command
+
+from l2route import datasets as public
+from l2route.data import check_vectors
+from l2route.demo import run_demo
+from l2route.evaluation.measure import N_ANSWERS, measure_all
+from l2route.evaluation.plots import plot_recall_against_budget
+from l2route.evaluation.tables import as_json, as_markdown, rich_table
+from l2route.formats import read_array, write_npz
+from l2route.graph import Entry, GraphKind
+from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
+from l2route.progress import bar
+from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
+
+app = typer.Typer(
+    help="Graph nearest-neighbour search that learns from queries.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")]
+Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
+Queries = Annotated[
+    str, typer.Option(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Budgets = Annotated[
+    str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
+]
+Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
+Rerank = Annotated[
+    int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
+]
+Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
+Threads = Annotated[int, typer.Option(help="Threads; 0 for all cores.")]
+Metric = Annotated[str, typer.Option(help="l2, ip or cosine.")]
+
+
+@app.command()
+def build(
+    source: Annotated[str, typer.Argument(help="Vectors, or an index of faiss or hnswlib.")],
+    out: Out,
+    metric: Metric = "l2",
+    graph: Annotated[str, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")] = "nsw",
+    degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = 16,
+    ef_construction: Annotated[
+        int, typer.Option(help="Beam width while building nsw and hnsw.")
+    ] = 300,
+    entry: Annotated[
+        str | None, typer.Option(help="Where searches start: id, ids (1,2,3) or medoid (default).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    threads: Annotated[
+        int, typer.Option(help="More than one is faster and differs from run to run.")
+    ] = 1,
+    pca_dim: Annotated[
+        int | None, typer.Option(help="Build on and route by so many principal components.")
+    ] = None,
+    origin: Annotated[
+        str, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
+    ] = "vectors",
+    as_json: Json = False,
+) -> None:
+    """Build an index over vectors, or take over the graph of another library."""
+    start = None if entry is None else _entry(entry)
+    if origin == "vectors":
+        vectors = read_array(source)
+        with bar(f"building {graph} over {len(vectors):,} vectors") as progress:
+            index = RoutingIndex.build(
+                vectors,
+                metric=metric,
+                graph=_graph_kind(graph),
+                degree=degree,
+                ef_construction=ef_construction,
+                entry="medoid" if start is None else start,
+                seed=seed,
+                n_threads=threads,
+                pca_dim=pca_dim,
+                progress=progress,
+            )
+    elif origin in ("faiss", "hnswlib"):
+        if not Path(source).is_file():
+            raise FileNotFoundError(f"{source}: expected a file that {origin} saved")
+        with bar(f"importing from {origin}"):
+            if origin == "faiss":
+                index = from_faiss(source, start)
+            else:
+                index = from_hnswlib(source, metric, start)
+    else:
+        raise ValueError(f"expected --from vectors, faiss or hnswlib, got {origin!r}")
+    index.save(out)
+    _print_info(index, as_json)
+
+
+@app.command()
+def search(
+    index: Index,
+    queries: Queries,
+    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
+    budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
+    ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    rerank: Rerank = None,
+    space: Space = None,
+    threads: Threads = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write ids and distances to this .npz.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer queries; print them, or keep them in a file."""
+    result = load(index).search(
+        read_array(queries), k, budget, ef, rerank, space, n_threads=threads
+    )
+    if out is not None:
+        write_npz(
+            out,
+            {
+                "ids": result.ids,
+                "distances": result.distances,
+                "n_computed": result.n_computed,
+                "n_hops": result.n_hops,
+            },
+        )
+    elif as_json:
+        rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
+        answers = [
+            {
+                "ids": [i for i in ids if i >= 0],
+                "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
+            }
+            for ids, distances in rows
+        ]
+        print(json.dumps({"answers": answers}))
+    else:
+        for row, ids in enumerate(result.ids.tolist()):
+            print(f"{row}: {' '.join(str(i) for i in ids if i >= 0)}")
+
+
+@app.command()
+def evaluate(
+    index: Index,
+    queries: Queries,
+    budget: Budgets = None,
+    ef: Beams = None,
+    truth: Annotated[
+        str | None,
+        typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
+    ] = None,
+    rerank: Rerank = None,
+    space: Space = None,
+    threads: Threads = 1,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw recall against budget into this file.")
+    ] = None,
+    as_json_: Json = False,
+) -> None:
+    """Measure recall, distance computations, hops and time at each setting."""
+    opened = load(index)
+    probes = check_vectors("queries", read_array(queries), opened.dim)
+    budgets = _numbers("--budget", budget)
+    if not budgets and ef is None:
+        budgets = [128, 256, 512]
+    known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
+    efs = _numbers("--ef", ef)
+    rows = measure_all(
+        opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
+    )
+    context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
+    if plot is not None:
+        plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
+    if as_json_:
+        print(as_json(rows, {**context, "n_threads": threads}))
+    elif markdown:
+        print(as_markdown(rows))
+    else:
+        Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
+
+
+@app.command()
+def info(index: Index, as_json: Json = False) -> None:
+    """Say what an index is: size, graph, reachability, spaces."""
+    _print_info(load(index), as_json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")],
+    seed: Annotated[int, typer.Option(help="Cuts the words into base and queries.")] = 0,
+) -> None:
+    """Search 100,000 real word vectors: build, measure, show."""
+    out.mkdir(parents=True, exist_ok=True)
+    run_demo(out, Console(), seed)
+
+
+@app.command()
+def datasets(
+    name: Annotated[
+        str | None, typer.Argument(help="Dataset to download; without it, list them.")
+    ] = None,
+    directory: Annotated[Path, typer.Option(help="Where downloads are kept.")] = Path("data"),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write it here: .npz or .hdf5.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Draws the split.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """List public datasets, or download one, verified, resumed and split as in the paper."""
+    if name is None:
+        _print_datasets(as_json)
+        return
+    with bar(f"downloading {name}") as progress:
+        data = public.load(name, directory, seed=seed, progress=progress)
+    if out is not None:
+        data.write(out)
+    parts = {"base": data.base, "learn": data.learn, "query": data.query}
+    shapes = {part: list(array.shape) for part, array in parts.items() if array is not None}
+    print(json.dumps({"name": data.name, "metric": data.metric, **shapes}))
+
+
+def _entry(text: str) -> Entry:
+    if text == "medoid":
+        return "medoid"
+    ids = _numbers("--entry", text)
+    return ids[0] if len(ids) == 1 else ids
+
+
+def _graph_kind(text: str) -> GraphKind:
+    return text  # type: ignore[return-value] # build_graph refuses a wrong one
+
+
+def _numbers(option: str, text: str | None) -> list[int]:
+    if text is None:
+        return []
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"expected {option} like 128,256,512, got {text!r}") from None
+
+
+def _truth(
+    index: RoutingIndex, probes: NDArray[np.float32], source: str | None, cache: Path | None
+) -> Truth:
+    base, metric = index.base.vectors(), index.base.metric
+    if source is not None:
+        ids = read_truth(source, len(base), len(probes))[:, :N_ANSWERS]
+        if ids.shape[1] < min(N_ANSWERS, len(base)):
+            raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
+        return Truth(ids, exact_distances(base, probes, ids, metric))
+    with bar("exact neighbours") as progress:
+        return exact_neighbors(base, probes, N_ANSWERS, metric, cache=cache, progress=progress)
+
+
+def _writable(directory: Path) -> Path | None:
+    """The directory, unless its owner has closed it, which binds the superuser too."""
+    is_open = bool(directory.stat().st_mode & 0o222)
+    return directory if is_open and os.access(directory, os.W_OK) else None
+
+
+def _print_info(index: RoutingIndex, as_json: bool) -> None:
+    facts = index.info()
+    if as_json:
+        print(json.dumps(facts))
+        return
+    graph, spaces = facts.pop("graph"), facts.pop("spaces")
+    table = Table(show_header=False, box=None)
+    for name, value in {**facts, **graph}.items():
+        shown = f"{value:,.2f}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), shown)
+    table.add_row("spaces", ", ".join(f"{s['name']} ({s['dim']}-d {s['scorer']})" for s in spaces))
+    Console().print(table)
+
+
+def _print_datasets(as_json: bool) -> None:
+    entries = public.list_datasets()
+    if as_json:
+        print(
+            json.dumps(
+                [
+                    {
+                        "name": entry.name,
+                        "description": entry.description,
+                        "licence": entry.licence,
+                        "dim": entry.dim,
+                        "metric": entry.metric,
+                        "paper": entry.paper,
+                        "urls": [file.url for file in entry.files],
+                    }
+                    for entry in entries
+                ]
+            )
+        )
+        return
+    table = Table("name", "dim", "metric", "licence", "paper", "what")
+    for entry in entries:
+        table.add_row(
+            entry.name,
+            str(entry.dim),
+            entry.metric,
+            entry.licence,
+            entry.paper or "",
+            entry.description,
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the command line; bad input is one clear line and exit code 2."""
+    try:
+        sys.exit(get_command(app).main(sys.argv[1:] or ["--help"], standalone_mode=False))
+    except typer.TyperException as error:
+        message = error.format_message()
+    except (ValueError, ImportError, OSError) as error:
+        message = str(error)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    print(f"l2route: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

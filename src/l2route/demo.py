@@ -1,0 +1,76 @@
+"""The main job on real data: word vectors, a graph over them, answers within a budget."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from l2route.datasets import Words, demo_words
+from l2route.evaluation.measure import measure_all
+from l2route.evaluation.plots import plot_recall_against_budget
+from l2route.evaluation.tables import Row, rich_table
+from l2route.index import RoutingIndex
+from l2route.progress import bar
+from l2route.truth import Truth, exact_neighbors
+
+BUDGETS = (128, 256, 512)
+SHOWN_BUDGET = 512
+"""Budget that the words shown were found with."""
+N_SHOWN = 6
+"""Query words shown with their neighbours."""
+
+
+def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:
+    """Build, search, measure and draw; what is found is printed and kept in `out`.
+
+    Args:
+        out: directory for the picture, the index and the cached ground truth.
+        console: where to print.
+        seed: cuts the words into base, training and test.
+    """
+    words = demo_words(seed=seed)
+    data = words.dataset
+    n_learn = 0 if data.learn is None else len(data.learn)
+    console.print(
+        f"glove.6B.50d: {len(data.base):,} words to search, {n_learn:,} training queries, "
+        f"{len(data.query):,} test queries; l2 between unit vectors, seed {seed}"
+    )
+    with bar("building the NSW graph") as progress:
+        index = RoutingIndex.build(data.base, data.metric, seed=seed, progress=progress)
+    index.save(out / "words.l2r")
+    with bar("exact neighbours") as progress:
+        truth = exact_neighbors(
+            data.base, data.query, 10, data.metric, cache=out, progress=progress
+        )
+    rows = measure_all(index, data.query, truth, BUDGETS)
+    console.print(rich_table(rows, f"{len(data.query):,} test queries, one thread"))
+    console.print(_neighbours(words, index, truth))
+    picture = out / "recall.png"
+    plot_recall_against_budget(rows, picture, "Words (glove.6B.50d): recall against budget")
+    console.print(f"picture: {picture}\nindex:   {out / 'words.l2r'}", highlight=False)
+    return rows
+
+
+def _neighbours(words: Words, index: RoutingIndex, truth: Truth) -> Table:
+    """Words that people know, with what was found; true nearest neighbours stand out."""
+    table = Table(title=f"found with {SHOWN_BUDGET} distance computations, true 5 nearest in bold")
+    table.add_column("word")
+    table.add_column("nearest words of the base")
+    chosen = _familiar(words.query_words)
+    result = index.search(words.dataset.query[chosen], k=5, budget=SHOWN_BUDGET)
+    for row, query in enumerate(chosen):
+        nearest = set(truth.ids[query, :5].tolist())
+        names = [
+            f"[bold]{words.base_words[i]}[/bold]" if i in nearest else words.base_words[i]
+            for i in result.ids[row].tolist()
+        ]
+        table.add_row(words.query_words[query], ", ".join(names))
+    return table
+
+
+def _familiar(query_words: list[str], is_word: Callable[[str], bool] = str.isalpha) -> list[int]:
+    """The first few plain words of more than three letters; GloVe lists frequent words first."""
+    plain = [i for i, word in enumerate(query_words) if is_word(word) and len(word) > 3]
+    return np.array(plain[:N_SHOWN], dtype=np.int64).tolist()

@@ -1,0 +1,88 @@
+"""Operating points of an index: what recall costs, in distance computations and in time."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.evaluation.metrics import knn_recall_at, recall_at
+from l2route.evaluation.tables import Row
+from l2route.index import RoutingIndex
+from l2route.search import SearchResult
+from l2route.truth import Truth
+
+N_ANSWERS = 10
+"""Answers per query; recall@1 and recall@10 are read off the same search."""
+
+
+def measure(
+    index: RoutingIndex,
+    queries: NDArray[np.float32],
+    truth: Truth,
+    *,
+    budget: int | None = None,
+    ef: int | None = None,
+    rerank: int | None = None,
+    space: str | None = None,
+    n_threads: int = 1,
+) -> Row:
+    """Search all queries at one setting and compare with the truth.
+
+    Args:
+        index: what to search.
+        queries: [n_queries, dim].
+        truth: exact neighbours of the queries, at least 10 of each.
+        budget: distance computations per query.
+        ef: beam width.
+        rerank: how many of the budget go to true distances at the end.
+        space: name of the routing space; the index's own choice by default.
+        n_threads: threads to search with; time per query is wall-clock time over all of them.
+    """
+
+    def search(some: NDArray[np.float32]) -> SearchResult:
+        return index.search(some, N_ANSWERS, budget, ef, rerank, space, n_threads)
+
+    search(queries[:100])  # pages and caches are warm in production too
+    begin = time.perf_counter()
+    result = search(queries)
+    seconds = time.perf_counter() - begin
+    return Row(
+        method=index.searcher(space).space.name,
+        budget=budget,
+        ef=ef,
+        recall_at_1=recall_at(result.distances, truth.distances, 1),
+        recall_at_10=recall_at(result.distances, truth.distances, N_ANSWERS),
+        knn_recall_at_10=knn_recall_at(result.distances, truth.distances, N_ANSWERS),
+        n_computed=float(result.n_computed.mean()),
+        n_hops=float(result.n_hops.mean()),
+        microseconds_per_query=seconds / len(queries) * 1e6,
+    )
+
+
+def measure_all(
+    index: RoutingIndex,
+    queries: NDArray[np.float32],
+    truth: Truth,
+    budgets: Sequence[int] = (),
+    efs: Sequence[int] = (),
+    *,
+    rerank: int | None = None,
+    space: str | None = None,
+    n_threads: int = 1,
+) -> list[Row]:
+    """Measure every budget, every beam width, or every pair of them if both are given."""
+    pairs = [(budget, ef) for budget in budgets or (None,) for ef in efs or (None,)]
+    return [
+        measure(
+            index,
+            queries,
+            truth,
+            budget=budget,
+            ef=ef,
+            rerank=rerank,
+            space=space,
+            n_threads=n_threads,
+        )
+        for budget, ef in pairs
+    ]

@@ -1,0 +1,36 @@
+"""Small worlds that several tests walk in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from numpy.typing import NDArray
+
+from l2route.graph import Graph, GraphOptions, build_graph
+from l2route.search import BaseVectors, RoutingSpace, original_space
+
+settings.register_profile("l2route", deadline=None)
+settings.load_profile("l2route")
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """A graph with the vectors it was built on and queries of the same kind."""
+
+    base: BaseVectors
+    graph: Graph
+    space: RoutingSpace
+    queries: NDArray[np.float32]
+
+
+@pytest.fixture(scope="session")
+def small_world() -> SmallWorld:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(1000, 12)).astype(np.float32)
+    base = BaseVectors.of(vectors, "l2")
+    graph = build_graph(
+        vectors, options=GraphOptions("nsg", degree=12)
+    )  # connected by construction
+    queries = rng.normal(size=(60, 12)).astype(np.float32)
+    return SmallWorld(base, graph, original_space(base), queries)

@@ -1,0 +1,352 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from beam_search_twin import beam_search
+from conftest import SmallWorld
+from l2route import _core
+from l2route.graph import Graph, GraphOptions, UpperLayer, build_graph
+from l2route.memory import pad_rows, padded_dim
+from l2route.search import (
+    BaseVectors,
+    Budget,
+    RoutingSpace,
+    Searcher,
+    SearchResult,
+    original_space,
+    pca_space,
+)
+
+SIMD_LEVELS = _core.simd_levels()
+
+# Total, D, C, k, rDCS of every compressed and uncompressed cell of the paper's Table 1.
+TABLE_1 = [
+    *((128, 128, 1, 0, 128), (128, 128, 1, 8, 120), (128, 128, 2, 8, 112), (128, 128, 4, 16, 320)),
+    *((256, 128, 1, 0, 256), (256, 128, 1, 8, 248), (256, 128, 2, 16, 352)),
+    *((256, 128, 4, 32, 768), (512, 128, 1, 0, 512), (512, 128, 1, 16, 496)),
+    *((512, 128, 2, 64, 768), (128, 96, 1, 0, 128), (128, 96, 1, 8, 120), (128, 96, 2, 8, 144)),
+    *((128, 96, 4, 32, 288), (256, 96, 1, 0, 256), (256, 96, 1, 8, 248), (256, 96, 2, 16, 384)),
+    *((256, 96, 4, 64, 672), (512, 96, 1, 0, 512), (512, 96, 1, 16, 496), (512, 96, 2, 64, 800)),
+    *((128, 300, 1, 0, 128), (128, 300, 1, 8, 120), (128, 300, 4, 8, 180), (256, 300, 1, 0, 256)),
+    *((256, 300, 1, 8, 248), (256, 300, 2, 8, 196), (256, 300, 4, 32, 596)),
+    *((512, 300, 1, 0, 512), (512, 300, 1, 16, 496), (512, 300, 2, 32, 660)),
+]
+
+
+@pytest.mark.parametrize(("total", "dim", "compression", "rerank", "routing"), TABLE_1)
+def test_budget_reproduces_table_1(
+    total: int, dim: int, compression: int, rerank: int, routing: int
+) -> None:
+    """A total budget buys the rDCS of the paper's Table 1, and spending it costs the total."""
+    budget = Budget.of_total(total, dim, dim // compression, rerank)
+    assert budget == Budget(routing, rerank)
+    assert budget.cost(dim, dim // compression) == total
+
+
+@given(
+    total=st.integers(1, 2000),
+    dim=st.integers(1, 400),
+    routing_dim=st.integers(1, 400),
+    rerank=st.integers(0, 100),
+    projected=st.sampled_from([None, True, False]),
+)
+def test_a_total_is_never_overspent(
+    total: int, dim: int, routing_dim: int, rerank: int, projected: bool | None
+) -> None:
+    """A budget made of a total costs at most the total, and one more routing step would not fit."""
+    try:
+        budget = Budget.of_total(total, dim, routing_dim, rerank, projected)
+    except ValueError as error:
+        assert "expected a budget that leaves something to route with" in str(error)  # noqa: PT017 # either way is lawful
+        return
+    assert budget.cost(dim, routing_dim, projected) <= total
+    more = Budget(budget.routing + 1, rerank)
+    assert more.cost(dim, routing_dim, projected) > total
+
+
+@pytest.mark.parametrize("simd", SIMD_LEVELS)
+@pytest.mark.parametrize("scorer", ["l2", "ip"])
+@given(dim=st.integers(1, 70), n=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_scores_equal_numpy(simd: str, scorer: str, dim: int, n: int, seed: int) -> None:
+    """Every kernel scores rows as numpy does in double precision."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, dim)).astype(np.float32)
+    query = rng.normal(size=dim).astype(np.float32)
+    wide_rows, wide_query = rows.astype(np.float64), query.astype(np.float64)
+    expected = (
+        ((wide_rows - wide_query) ** 2).sum(axis=1) if scorer == "l2" else -wide_rows @ wide_query
+    )
+    scores = _core.score_rows(pad_rows(rows), pad_rows(query[None])[0], scorer, simd)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif("avx512" not in SIMD_LEVELS, reason="needs both kernels")
+@given(dim=st.integers(1, 300), scorer=st.sampled_from(["l2", "ip"]), seed=st.integers(0, 999))
+def test_fused_kernels_agree_to_the_last_bit(dim: int, scorer: str, seed: int) -> None:
+    """AVX2 and AVX-512 add in the same order, so an answer does not depend on the machine."""
+    rng = np.random.default_rng(seed)
+    rows = pad_rows(rng.normal(size=(6, dim)).astype(np.float32))
+    query = pad_rows(rng.normal(size=(1, dim)).astype(np.float32))[0]
+    scores = [_core.score_rows(rows, query, scorer, simd) for simd in ("avx2", "avx512")]
+    np.testing.assert_array_equal(scores[0], scores[1])
+
+
+def random_graph(rng: np.random.Generator, n: int, width: int, n_layers: int) -> Graph:
+    """Any directed graph at all, with nested upper layers of any wiring."""
+
+    def rows(vertices: NDArray[np.int32]) -> NDArray[np.int32]:
+        lists = np.full((len(vertices), width), -1, dtype=np.int32)
+        for row in lists:
+            degree = rng.integers(0, width + 1)
+            row[:degree] = rng.choice(vertices, degree)
+        return lists
+
+    everyone = np.arange(n, dtype=np.int32)
+    layers: list[UpperLayer] = []
+    members = everyone
+    for _ in range(n_layers):
+        members = np.sort(rng.choice(members, rng.integers(1, len(members) + 1), replace=False))
+        layers.insert(0, UpperLayer(members, rows(members)))
+    entries = rng.choice(members, 1 if n_layers else rng.integers(1, min(n, 3) + 1), replace=False)
+    return Graph(rows(everyone), entries.astype(np.int32), tuple(layers))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 60),
+    width=st.integers(1, 7),
+    n_layers=st.integers(0, 3),
+    scorer=st.sampled_from(["l2", "ip"]),
+    integral=st.booleans(),
+    biased=st.booleans(),
+    budget=st.none() | st.integers(1, 70),
+    ef=st.none() | st.integers(1, 70) | st.integers(513, 600),
+    k=st.integers(1, 12),
+    simd=st.sampled_from(SIMD_LEVELS),
+)
+def test_search_equals_its_twin(
+    seed: int,
+    n: int,
+    width: int,
+    n_layers: int,
+    scorer: str,
+    integral: bool,
+    biased: bool,
+    budget: int | None,
+    ef: int | None,
+    k: int,
+    simd: str,
+) -> None:
+    """The core answers as the heapq twin: ids, order, counts and everything visited."""
+    rng = np.random.default_rng(seed)
+    dim = 3
+    # Small integers make many ties, and scores that are exact whatever the order of additions.
+    draw = (lambda *s: rng.integers(-2, 3, s)) if integral else (lambda *s: rng.normal(size=s))
+    base = BaseVectors.of(draw(n, dim), "l2" if scorer == "l2" else "ip")
+    graph = random_graph(rng, n, width, n_layers)
+    bias = draw(n).astype(np.float32) if biased else None
+    space = RoutingSpace(base.rows, dim, base.scorer, bias=bias)
+    query = draw(1, dim).astype(np.float32)
+
+    scores = _core.score_rows(base.rows, pad_rows(query)[0], scorer, simd)
+    routing = scores if bias is None else scores - bias
+    if budget is None and ef is None:
+        budget = n
+    rerank = 5 if biased else 0
+    limit = None if budget is None else Budget(budget, rerank)
+    found = Searcher(graph, space, base, simd).search(query, k, limit, ef, trace=True)
+
+    n_rerank = 0 if not biased else max(k, ef or 0) if limit is None else rerank
+    beam = None if ef is None else max(ef, k, n_rerank)
+    walk = beam_search(graph, lambda v: float(routing[v]), n if budget is None else budget, beam)
+    kept = [v for _, v in walk.best(n_rerank)] if biased else list(walk.scores)
+    answers = sorted((float(scores[v]), v) for v in kept)[:k]
+    missing = k - len(answers)
+    assert found.ids[0].tolist() == [v for _, v in answers] + [-1] * missing
+    assert found.distances[0].tolist() == [s for s, _ in answers] + [np.inf] * missing
+    assert found.n_routing[0] == len(walk.scores)
+    assert found.n_rerank[0] == (len(kept) if biased else 0)
+    assert found.n_hops[0] == walk.n_hops
+    assert found.trace is not None
+    assert found.trace.of(0).tolist() == list(walk.scores)
+    assert found.trace.hops.tolist() == walk.hops
+
+
+@given(seed=st.integers(0, 2**32 - 1), ef=st.none() | st.integers(1, 20))
+def test_projection_equals_its_twin(seed: int, ef: int | None) -> None:
+    """A query is multiplied by the matrix, routed, reranked in the original space and charged."""
+    rng = np.random.default_rng(seed)
+    n, dim, routing_dim = 40, 6, 2
+    base = BaseVectors.of(rng.integers(-3, 4, (n, dim)), "l2")
+    matrix = rng.integers(-2, 3, (routing_dim, dim)).astype(np.float32)
+    routing_vectors = rng.integers(-9, 10, (n, routing_dim)).astype(np.float32)
+    space = RoutingSpace(pad_rows(routing_vectors), routing_dim, "ip", matrix)
+    graph = random_graph(rng, n, 5, 0)
+    query = rng.integers(-3, 4, (1, dim)).astype(np.float32)
+
+    found = Searcher(graph, space, base).search(query, 4, Budget(25, 6), ef)
+
+    routing = -routing_vectors @ (matrix @ query[0])
+    beam = None if ef is None else max(ef, 6)
+    walk = beam_search(graph, lambda v: float(routing[v]), 25, beam)
+    true = ((base.vectors() - query) ** 2).sum(axis=1)
+    answers = sorted((float(true[v]), v) for _, v in walk.best(6))[:4]
+    assert [v for v in found.ids[0].tolist() if v >= 0] == [v for _, v in answers]
+    assert found.n_projection == routing_dim
+    spent = len(walk.scores) * routing_dim / dim + routing_dim + found.n_rerank[0]
+    assert found.n_computed[0] == pytest.approx(spent)
+
+
+@pytest.mark.parametrize("rerank", [0, 8])
+@pytest.mark.parametrize("routing", [1, 7, 64, 333])
+def test_budget_is_never_exceeded(small_world: SmallWorld, routing: int, rerank: int) -> None:
+    """A search computes at most as many distances as its budget allows, and all of them here."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    result = searcher.search(small_world.queries, 3, Budget(routing, rerank))
+    assert (result.n_computed == routing).all()
+
+
+def test_exhaustive_search_is_exact(small_world: SmallWorld) -> None:
+    """A budget that covers a connected graph finds the true neighbours."""
+    vectors = small_world.base.vectors()
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    result = searcher.search(small_world.queries, 5, Budget(len(vectors)))
+    true = ((vectors[None] - small_world.queries[:, None]) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(result.ids, np.argsort(true, axis=1, kind="stable")[:, :5])
+    assert (result.n_computed == len(vectors)).all()
+
+
+def test_a_vertex_finds_itself(small_world: SmallWorld) -> None:
+    """Self-recall is 1: an exhaustive beam finds every vector at distance 0."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    result = searcher.search(small_world.base.vectors(), 1, ef=600)
+    np.testing.assert_array_equal(result.ids[:, 0], np.arange(len(small_world.base.rows)))
+    assert (result.distances == 0).all()
+
+
+def answers(result: SearchResult) -> list[NDArray[np.generic]]:
+    """What two searches must share to be the same."""
+    return [result.ids, result.distances, result.n_routing, result.n_hops]
+
+
+@pytest.mark.parametrize("n_threads", [2, 3, 8])
+def test_threads_change_nothing(small_world: SmallWorld, n_threads: int) -> None:
+    """Any number of threads gives the answers, counts and traces of one."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    one = searcher.search(small_world.queries, 5, Budget(100), n_threads=1, trace=True)
+    many = searcher.search(small_world.queries, 5, Budget(100), n_threads=n_threads, trace=True)
+    for a, b in zip(answers(one), answers(many), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.trace is not None
+    assert many.trace is not None
+    np.testing.assert_array_equal(one.trace.vertices, many.trace.vertices)
+    np.testing.assert_array_equal(one.trace.offsets, many.trace.offsets)
+
+
+def test_one_query_is_a_batch_of_one(small_world: SmallWorld) -> None:
+    """Queries searched one by one, also as plain vectors, answer as in a batch."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    batch = searcher.search(small_world.queries, 5, Budget(100))
+    single = [searcher.search(query, 5, Budget(100)) for query in small_world.queries]
+    for i, result in enumerate(single):
+        for a, b in zip(answers(batch), answers(result), strict=True):
+            np.testing.assert_array_equal(a[i], b[0])
+
+
+def test_visited_stamps_survive_many_searches(small_world: SmallWorld) -> None:
+    """The 8-bit stamps wrap around without forgetting or inventing a visit."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    query = small_world.queries[:1]
+    first = searcher.search(query, 5, Budget(200))
+    for _ in range(600):
+        again = searcher.search(query, 5, Budget(200))
+        np.testing.assert_array_equal(first.ids, again.ids)
+        assert first.n_hops == again.n_hops
+
+
+def test_a_wider_beam_finds_no_less(small_world: SmallWorld) -> None:
+    """Over many queries a wider beam computes more and finds nearer neighbours."""
+    searcher = Searcher(small_world.graph, small_world.space, small_world.base)
+    results = [searcher.search(small_world.queries, 1, ef=ef) for ef in (1, 8, 64, 512)]
+    for narrow, wide in pairwise(results):
+        assert wide.n_routing.mean() > narrow.n_routing.mean()
+        assert wide.distances.mean() <= narrow.distances.mean()
+
+
+def test_hnsw_descent_starts_near_the_answer() -> None:
+    """Upper layers bring a search nearer within few distances than the bottom layer alone does."""
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(3000, 4)).astype(np.float32)
+    queries = rng.normal(size=(200, 4)).astype(np.float32)
+    layered = build_graph(vectors, options=GraphOptions("hnsw", degree=8, ef_construction=40))
+    base = BaseVectors.of(vectors, "l2")
+    far = int(((vectors - vectors.mean(axis=0)) ** 2).sum(axis=1).argmax())
+    flat = layered.entered_at([far])
+    budget = Budget(60)
+    found = [
+        Searcher(graph, original_space(base), base).search(queries, 1, budget).distances.mean()
+        for graph in (layered, flat)
+    ]
+    assert found[0] < 0.75 * found[1]
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_pca_space_keeps_the_scores_it_can(metric: str) -> None:
+    """On vectors of low rank, PCA to that rank ranks as the original space does."""
+    rng = np.random.default_rng(2)
+    vectors = (rng.normal(size=(300, 3)) @ rng.normal(size=(3, 10))).astype(np.float32)
+    base = BaseVectors.of(vectors, metric)  # type: ignore[arg-type] # a parameter of the test
+    graph = build_graph(vectors, metric, GraphOptions("knn", degree=12))
+    queries = vectors[:30] + 0.1 * vectors[30:60]
+    exact = Searcher(graph, original_space(base), base).search(queries, 5, Budget(300))
+    compressed = Searcher(graph, pca_space(base, 3), base).search(queries, 5, Budget(300, 20))
+    np.testing.assert_allclose(exact.distances, compressed.distances, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_distances_follow_the_convention(metric: str) -> None:
+    """Distances are squared l2, negative inner products or one minus the cosine."""
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(50, 7))
+    vectors[3] = 0  # no direction: its cosine with anything is 0
+    query = rng.normal(size=(1, 7))
+    base = BaseVectors.of(vectors, metric)  # type: ignore[arg-type] # a parameter of the test
+    graph = build_graph(vectors, metric, GraphOptions("knn", degree=49))
+    result = Searcher(graph, original_space(base), base).search(query, 50, Budget(50))
+    lengths = np.maximum(np.linalg.norm(vectors, axis=1), 1e-12)
+    expected = {
+        "l2": ((vectors - query) ** 2).sum(axis=1),
+        "ip": -vectors @ query[0],
+        "cosine": 1 - vectors @ query[0] / lengths / np.linalg.norm(query),
+    }[metric]
+    np.testing.assert_allclose(result.distances[0], np.sort(expected), rtol=1e-4, atol=1e-5)
+    assert sorted(result.ids[0].tolist()) == list(range(50))
+
+
+def test_spaces_and_searchers_refuse_what_does_not_fit(small_world: SmallWorld) -> None:
+    """Shapes that do not belong together are refused, stating what was expected."""
+    base, graph, space = small_world.base, small_world.graph, small_world.space
+    with pytest.raises(ValueError, match=r"expected rows \[1000, 16\], got \(1000, 15\)"):
+        RoutingSpace(base.rows[:, :15], 12, "l2")
+    with pytest.raises(ValueError, match="expected scorer l2 or ip"):
+        RoutingSpace(base.rows, 12, "cosine")  # type: ignore[arg-type] # wrong on purpose
+    with pytest.raises(ValueError, match=r"expected a bias \[1000\]"):
+        RoutingSpace(base.rows, 12, "ip", bias=np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match=r"expected a query matrix \[12, \*\]"):
+        RoutingSpace(base.rows, 12, "ip", query_matrix=np.zeros((3, 12), np.float32))
+    with pytest.raises(ValueError, match="as many routing vectors"):
+        Searcher(graph, space, BaseVectors.of(base.vectors()[:5], "l2"))
+    wrong_matrix = RoutingSpace(base.rows, 12, "ip", np.zeros((12, 5), np.float32))
+    with pytest.raises(ValueError, match=r"expected a query matrix \[\*, 12\]"):
+        Searcher(graph, wrong_matrix, base)
+    no_matrix = RoutingSpace(np.zeros((1000, padded_dim(3)), np.float32), 3, "ip")
+    with pytest.raises(ValueError, match="expected a query matrix from 12 to 3"):
+        Searcher(graph, no_matrix, base)
+    with pytest.raises(ValueError, match=r"expected a PCA dimension in \[1, 12\), got 12"):
+        pca_space(base, 12)
+    with pytest.raises(ValueError, match="no SIMD level 'mmx'"):
+        Searcher(graph, space, base, simd="mmx")
