@@ -27,6 +27,17 @@ format: $(VENV)/core
 stubs: $(VENV)/core
 	$(BIN)/python -m nanobind.stubgen -m l2route._core -o src/l2route/_core.pyi
 
+# The tests of search, loading and fuzzing over a core built with AddressSanitizer and UBSan.
+SANITIZED := build/sanitized
+sanitize: $(VENV)/core
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --upgrade --target $(SANITIZED) \
+	  -C cmake.define.L2ROUTE_SANITIZE=ON -C build-dir=build/sanitize .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	  $(BIN)/python tests/run_against.py $(SANITIZED) -p no:cacheprovider \
+	  tests/test_search.py tests/test_index.py tests/test_storage.py tests/test_imports.py \
+	  tests/test_fuzz_index.py
+
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip

@@ -23,6 +23,7 @@ from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
 from l2route.progress import bar
+from l2route.storage import check_target
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 app = typer.Typer(
@@ -74,6 +75,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build an index over vectors, or take over the graph of another library."""
+    check_target(out)
     start = None if entry is None else _entry(entry)
     if origin == "vectors":
         vectors = read_array(source)
@@ -91,8 +93,6 @@ def build(
                 progress=progress,
             )
     elif origin in ("faiss", "hnswlib"):
-        if not Path(source).is_file():
-            raise FileNotFoundError(f"{source}: expected a file that {origin} saved")
         with bar(f"importing from {origin}"):
             if origin == "faiss":
                 index = from_faiss(source, start)

@@ -26,9 +26,13 @@ class ImportedIndex:
     metric: Metric
 
 
-def import_faiss(index: Any) -> ImportedIndex:
-    """Take graph and vectors out of a faiss IndexHNSW or IndexNSG, also inside an IndexIDMap."""
-    index = faiss.downcast_index(index)
+def import_faiss(source: Any) -> ImportedIndex:
+    """Take graph and vectors out of a faiss index.
+
+    Args:
+        source: an IndexHNSW, an IndexNSG or an IndexIDMap of one, or the path of a saved one.
+    """
+    index = faiss.downcast_index(_read_faiss(source) if isinstance(source, str | Path) else source)
     labels = None
     if isinstance(index, faiss.IndexIDMap):
         labels = _labels_or_none(faiss.vector_to_array(index.id_map))
@@ -43,6 +47,15 @@ def import_faiss(index: Any) -> ImportedIndex:
         raise ValueError(f"expected a faiss IndexHNSW or IndexNSG, got {type(index).__name__}")
     vectors = index.storage.reconstruct_n(0, index.ntotal)
     return ImportedIndex(graph, vectors, labels, _metric_of(index.metric_type))
+
+
+def _read_faiss(path: str | Path) -> Any:
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: expected a saved faiss index, got no file")
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise ValueError(f"{path}: expected a saved faiss index, got {error}") from None
 
 
 def _metric_of(faiss_metric: int) -> Metric:
@@ -86,6 +99,8 @@ class _HnswlibFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: expected a saved hnswlib index, got no file")
         self.bytes = np.fromfile(path, dtype=np.uint8)
         self._require(len(self.bytes) >= self.HEADER.size, f"{self.HEADER.size} bytes of header")
         (

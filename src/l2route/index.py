@@ -5,7 +5,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
@@ -273,8 +272,7 @@ def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:
         index: IndexHNSW, IndexNSG or an IndexIDMap of one, or the path of a saved one.
         entry: take the bottom layer only and start there; by default start as faiss does.
     """
-    given = faiss.read_index(str(index)) if isinstance(index, str | Path) else index
-    return _from_import(import_faiss(given), entry)
+    return _from_import(import_faiss(index), entry)
 
 
 def from_hnswlib(index: Any, metric: str | None = None, entry: Entry | None = None) -> RoutingIndex:

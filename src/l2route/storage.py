@@ -26,15 +26,20 @@ SCHEMA = 1
 
 def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays and what is said of them into a directory, replacing the index in it."""
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path}: expected a directory or nothing, got a file")
-    if path.is_dir() and any(path.iterdir()) and not (path / META).exists():
-        raise ValueError(f"{path}: expected an index or an empty directory, got something else")
+    check_target(path)
     path.mkdir(parents=True, exist_ok=True)
     described = {name: _write_array(path, name, array) for name, array in arrays.items()}
     header = {"format": FORMAT, "schema": SCHEMA, **meta, "arrays": described}
     _replace(path / META, (json.dumps(header, indent=2) + "\n").encode())
     _remove_strays(path, {entry["file"] for entry in described.values()})
+
+
+def check_target(path: Path) -> None:
+    """Refuse to write an index over anything that is not one."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path}: expected a directory or nothing, got a file")
+    if path.is_dir() and any(path.iterdir()) and not (path / META).exists():
+        raise ValueError(f"{path}: expected an index or an empty directory, got something else")
 
 
 def _write_array(directory: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:

@@ -1,0 +1,191 @@
+import json
+import sys
+from pathlib import Path
+
+import faiss
+import hnswlib
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route.cli import main
+
+
+@pytest.fixture
+def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with vectors and queries, to stand in."""
+    rng = np.random.default_rng(0)
+    arrays: dict[str, NDArray[np.float32]] = {
+        "base": rng.normal(size=(400, 8)).astype(np.float32),
+        "query": rng.normal(size=(20, 8)).astype(np.float32),
+    }
+    np.savez(tmp_path / "data.npz", **arrays)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Call the command line: exit code, output, errors."""
+
+    def call(line: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["l2route", *line.split()])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return int(stop.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+BUILD = "build data.npz:base -o words.l2r --degree 8 --ef-construction 40 --entry 0 --seed 0"
+
+
+def test_build_evaluate_search_info(workdir: Path, run) -> None:
+    """The stages follow one another, each readable by a machine."""
+    code, out, _ = run(f"{BUILD} --metric l2 --graph nsw --json")
+    assert code == 0
+    assert json.loads(out)["graph"]["entries"] == [0]
+
+    code, out, _ = run("evaluate words.l2r --queries data.npz:query --budget 16,64,400 --json")
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert [row["budget"] for row in rows] == [16, 64, 400]
+    assert {
+        "budget",
+        "recall_at_1",
+        "recall_at_10",
+        "n_computed",
+        "n_hops",
+        "microseconds_per_query",
+    } <= rows[0].keys()
+    assert rows[0]["recall_at_1"] < rows[1]["recall_at_1"] <= rows[2]["recall_at_1"]
+    assert rows[0]["n_computed"] == 16
+    assert rows[2]["recall_at_1"] >= 0.95
+    assert all(row["microseconds_per_query"] > 0 for row in rows)
+
+    code, out, _ = run("search words.l2r --queries data.npz:query -k 3 --budget 400 --json")
+    answers = json.loads(out)["answers"]
+    assert code == 0
+    assert [len(answer["ids"]) for answer in answers] == [3] * 20
+
+    code, _, _ = run("search words.l2r --queries data.npz:query -k 3 --ef 50 -o found.npz")
+    assert code == 0
+    assert np.load(workdir / "found.npz")["ids"].shape == (20, 3)
+
+    code, out, _ = run("info words.l2r --json")
+    assert code == 0
+    assert json.loads(out)["n_vertices"] == 400
+
+
+def test_what_people_read(workdir: Path, run) -> None:
+    """Without --json, tables and lines for people; a plot and Markdown when asked."""
+    assert run(BUILD)[0] == 0
+    code, out, _ = run("evaluate words.l2r --queries data.npz:query --ef 8,16 --plot recall.png")
+    assert code == 0
+    assert "recall@1" in out
+    assert (workdir / "recall.png").read_bytes().startswith(b"\x89PNG")
+    assert "| recall@1" in run("evaluate words.l2r --queries data.npz:query --markdown")[1]
+    assert "reachable" in run("info words.l2r")[1]
+    assert run("search words.l2r --queries data.npz:query")[1].startswith("0: ")
+    assert "sift1m" in run("datasets")[1]
+    assert "sift1m" in {entry["name"] for entry in json.loads(run("datasets --json")[1])}
+
+
+def test_truth_is_cached_beside_the_data(workdir: Path, run) -> None:
+    """Ground truth is computed once, kept beside the data, and equals what a file may state."""
+    assert run(BUILD)[0] == 0
+    line = "evaluate words.l2r --queries data.npz:query --budget 64 --json"
+    first = json.loads(run(line)[1])["rows"][0]["recall_at_1"]
+    (cached,) = workdir.glob("truth-*.npz")
+    again = json.loads(run(line)[1])["rows"][0]["recall_at_1"]
+    stated = json.loads(run(f"{line} --truth {cached.name}:ids")[1])["rows"][0]["recall_at_1"]
+    assert first == again == stated
+
+
+def test_closed_directories_are_left_alone(workdir: Path, run) -> None:
+    """Nothing is cached in a directory that nobody may write to, whoever asks."""
+    assert run(BUILD)[0] == 0
+    closed = workdir / "closed"
+    closed.mkdir()
+    (closed / "data.npz").write_bytes((workdir / "data.npz").read_bytes())
+    closed.chmod(0o555)
+    code, _, _ = run("evaluate words.l2r --queries closed/data.npz:query --budget 64 --json")
+    assert code == 0
+    assert [file.name for file in closed.iterdir()] == ["data.npz"]
+
+
+def test_other_libraries_graphs(workdir: Path, run) -> None:
+    """Indexes that faiss and hnswlib saved become ours, with or without their upper layers."""
+    base = np.load(workdir / "data.npz")["base"]
+    theirs = hnswlib.Index(space="l2", dim=8)
+    theirs.init_index(len(base), M=4, ef_construction=40)
+    theirs.add_items(base, num_threads=1)
+    theirs.save_index(str(workdir / "hnswlib.bin"))
+    faiss_index = faiss.IndexHNSWFlat(8, 4)
+    faiss_index.add(base)
+    faiss.write_index(faiss_index, str(workdir / "faiss.bin"))
+    for library in ("hnswlib", "faiss"):
+        code, out, _ = run(f"build {library}.bin --from {library} -o {library}.l2r --json")
+        assert code == 0
+        assert json.loads(out)["graph"]["n_layers"] > 0
+        code, out, _ = run(f"build {library}.bin --from {library} -o flat.l2r --entry 7 --json")
+        assert code == 0
+        assert json.loads(out)["graph"]["entries"] == [7]
+
+
+def test_pca_baseline(workdir: Path, run) -> None:
+    """--pca-dim routes by principal components, charges the projection, reranks."""
+    assert run(f"{BUILD} --pca-dim 4")[0] == 0
+    line = "evaluate words.l2r --queries data.npz:query --budget 100 --json"
+    (row,) = json.loads(run(line)[1])["rows"]
+    assert (row["method"], row["n_computed"]) == ("pca4", 100)
+    (row,) = json.loads(run(f"{line} --space original")[1])["rows"]
+    assert (row["method"], row["n_computed"]) == ("original", 100)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("build nothing.npy -o x", "nothing.npy"),
+        ("build data.npz:nothing -o x", "nothing"),
+        ("build data.npz -o x", "base"),
+        ("build data.npz:base", "--out"),
+        ("build data.npz:base -o x --degree 3", "degree"),
+        ("build data.npz:base -o x --degree many", "degree"),
+        ("build data.npz:base -o x --metric taxi", "taxi"),
+        ("build data.npz:base -o x --graph tree", "tree"),
+        ("build data.npz:base -o x --entry 400", "400"),
+        ("build data.npz:base -o x --entry home", "home"),
+        ("build data.npz:base -o x --pca-dim 8", "PCA"),
+        ("build data.npz:base -o x --from memory", "memory"),
+        ("build data.npz -o x --from hnswlib", "hnswlib"),
+        ("build data.npz -o x --from faiss", "data.npz"),
+        ("build data.npz:base -o data.npz", "data.npz"),
+        ("info nowhere", "nowhere"),
+        ("search words.l2r --queries data.npz:query --budget 0", "0"),
+        ("search words.l2r --queries data.npz:query -k 0", "0"),
+        ("evaluate words.l2r --queries data.npz:query --budget some", "some"),
+        ("evaluate words.l2r --queries data.npz:query --space learned", "learned"),
+        ("evaluate words.l2r --queries wide.npy", "[*, 8]"),
+        ("datasets unheard-of", "unheard-of"),
+        ("sing", "sing"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(workdir: Path, run, line: str, says: str) -> None:
+    """Bad input exits with 2 and one line that names what is wrong."""
+    np.save(workdir / "wide.npy", np.ones((3, 9)))
+    if "words.l2r" in line:
+        assert run(BUILD)[0] == 0
+    code, out, err = run(line)
+    lines = [text for text in err.splitlines() if text.startswith("l2route: ")]
+    assert (code, out, len(lines)) == (2, "", 1)
+    assert says in lines[0]
+    assert "Traceback" not in err
+
+
+def test_without_arguments_it_helps(run) -> None:
+    """`l2route` alone shows its commands."""
+    code, out, _ = run("")
+    assert code == 0
+    assert "evaluate" in out
