@@ -2,7 +2,8 @@
 
 A source is a path; a file that holds several arrays takes a key after a colon, as in
 ``sift.hdf5:train``. A file is not trusted: whatever is wrong with it is a ``ValueError`` that
-names the file, and nothing is ever unpickled.
+names the file, and nothing is ever unpickled. HDF5 is as safe as libhdf5, which forged links
+between nodes can send round in circles: open such files only from those you trust.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def import_faiss(source: Any) -> ImportedIndex:
     Args:
         source: an IndexHNSW, an IndexNSG or an IndexIDMap of one, or the path of a saved one.
     """
-    index = faiss.downcast_index(_read_faiss(source) if isinstance(source, str | Path) else source)
+    owner = _read_faiss(source) if isinstance(source, str | Path) else source
+    index = faiss.downcast_index(owner)  # a view: it lives as long as its owner
     labels = None
     if isinstance(index, faiss.IndexIDMap):
         labels = _labels_or_none(faiss.vector_to_array(index.id_map))

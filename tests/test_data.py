@@ -1,0 +1,241 @@
+"""Laws of vectors and datasets."""
+
+from __future__ import annotations
+
+import dataclasses
+import timeit
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from l2route.data import METRICS, Dataset, check_metric, check_vectors, normalize, split_learn
+from l2route.formats import read_array, write_array, write_hdf5, write_npz
+
+MAX_CHECK_SECONDS = 20e-6  # measured 2.6 µs for one row of 128; the rest is for slow machines
+
+
+def vectors(n: int, dim: int = 4, seed: int = 0) -> NDArray[np.float32]:
+    """Draw some vectors."""
+    return np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
+
+
+def test_metrics_are_checked() -> None:
+    """A known metric is itself; another is an error that lists the known ones."""
+    assert [check_metric(metric) for metric in METRICS] == ["l2", "ip", "cosine"]
+    with pytest.raises(ValueError, match="expected metric l2, ip, cosine, got 'hamming'"):
+        check_metric("hamming")
+
+
+def test_sound_vectors_are_not_copied(tmp_path: Path) -> None:
+    """C-contiguous float32 vectors come back as they are, and mapped ones stay mapped."""
+    sound = vectors(3)
+    assert check_vectors("base", sound, 4) is sound
+    write_array(tmp_path / "a.npy", sound)
+    mapped = read_array(tmp_path / "a.npy", mmap=True)
+    assert np.shares_memory(check_vectors("base", mapped), mapped)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.int64, np.uint8, ">f4"])
+def test_any_real_dtype_becomes_float32(dtype: Any) -> None:
+    """Vectors of any real type and memory order become contiguous float32 of equal value."""
+    array = np.arange(12).astype(dtype).reshape(4, 3).T
+    checked = check_vectors("base", array)
+    assert checked.dtype == np.float32
+    assert checked.flags.c_contiguous
+    np.testing.assert_array_equal(checked, array)
+    np.testing.assert_array_equal(check_vectors("base", [[1, 2]]), [[1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((5, 96)), r"expected queries \[\*, 128\], got \[\*, 96\]"),
+        (np.ones(128), r"expected queries \[\*, 128\], got shape \[128\]"),
+        (np.ones((0, 128)), r"expected queries \[n, d\] with n, d > 0, got \[0, 128\]"),
+        (np.ones((1, 128), bool), "expected queries of real numbers, got dtype bool"),
+        (np.ones((1, 128), complex), "got dtype complex128"),
+        (np.full((1, 128), None), "got dtype object"),
+        (np.full((1, 128), "a"), "got dtype <U1"),
+        ([[1.0], [1.0, 2.0]], "inhomogeneous"),
+        (np.vstack([np.ones((1, 128)), np.full((1, 128), np.nan)]), "NaN or inf in row 1"),
+        (np.full((2, 128), -np.inf, np.float32), "NaN or inf in row 0"),
+        (np.full((2, 128), 1e300), "expected queries to be finite float32"),
+    ],
+)
+def test_bad_vectors_are_refused(array: object, message: str) -> None:
+    """A wrong shape, type or value is a ValueError that says expected and got."""
+    with pytest.raises(ValueError, match=message):
+        check_vectors("queries", array, 128)
+
+
+def test_no_dimension_is_refused() -> None:
+    """Vectors of no dimension are refused when no dimension was asked for."""
+    with pytest.raises(ValueError, match=r"got \[3, 0\]"):
+        check_vectors("base", np.ones((3, 0)))
+
+
+def test_checking_one_query_is_quick() -> None:
+    """The check of a single query costs microseconds."""
+    query = vectors(1, 128)
+    best = min(timeit.repeat(lambda: check_vectors("queries", query, 128), number=200, repeat=5))
+    assert best / 200 < MAX_CHECK_SECONDS
+
+
+@pytest.mark.parametrize("value", [1.0, 3e38])
+def test_checking_many_vectors_takes_little_memory(value: float) -> None:
+    """The check of large arrays allocates no array of their size."""
+    array = np.full((40_000, 128), value, np.float32)
+    tracemalloc.start()
+    check_vectors("base", array)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < array.nbytes / 8
+
+
+@settings(deadline=None)
+@given(hnp.arrays(np.float32, (3, 5), elements=st.floats(-(2.0**120), 2.0**120, width=32)))
+def test_normalized_vectors_have_unit_length(array: NDArray[np.float32]) -> None:
+    """Every vector gets length one and keeps its direction; zero stays zero."""
+    unit = normalize(array)
+    assert unit.dtype == np.float32
+    lengths = np.linalg.norm(array.astype(np.float64), axis=1)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), lengths > 0, atol=1e-6)
+    error = np.abs(unit * lengths[:, None] - array)
+    assert (error <= 1e-6 * lengths[:, None]).all()
+
+
+@pytest.mark.parametrize("suffix", ["npz", "hdf5", "h5"])
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("with_learn", [False, True])
+def test_dataset_written_is_read(
+    tmp_path: Path, suffix: str, metric: Any, with_learn: bool
+) -> None:
+    """A dataset read back is the one written, and named after its file."""
+    dataset = Dataset(
+        "x", vectors(5), vectors(2, seed=1), vectors(3) if with_learn else None, metric
+    )
+    dataset.write(tmp_path / f"mine.{suffix}")
+    read = Dataset.read(tmp_path / f"mine.{suffix}")
+    assert (read.name, read.metric) == ("mine", metric)
+    np.testing.assert_array_equal(read.base, dataset.base)
+    np.testing.assert_array_equal(read.query, dataset.query)
+    assert (read.learn is None) is not with_learn
+    if read.learn is not None:
+        np.testing.assert_array_equal(read.learn, dataset.learn)
+    assert Dataset.read(tmp_path / f"mine.{suffix}", "ip").metric == "ip"
+
+
+def test_hdf5_is_as_ann_benchmarks_writes_it(tmp_path: Path) -> None:
+    """An HDF5 file has ann-benchmarks' names, attributes and true Euclidean distances."""
+    truth = np.array([[1, 0]]), np.array([[4.0, 9.0]], np.float32)
+    Dataset("x", vectors(2), vectors(1)).write(tmp_path / "a.hdf5", truth)
+    with h5py.File(tmp_path / "a.hdf5") as file:
+        assert set(file) == {"train", "test", "neighbors", "distances"}
+        assert file.attrs["distance"] == "euclidean"
+        assert file.attrs["dimension"] == 4
+        assert file["neighbors"].dtype == np.int32
+        np.testing.assert_array_equal(file["distances"], [[2.0, 3.0]])
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine"])
+def test_other_distances_are_kept(tmp_path: Path, metric: Any) -> None:
+    """Only Euclidean distances are rooted on their way to ann-benchmarks."""
+    truth = np.array([[1, 0]]), np.array([[-4.0, 9.0]], np.float32)
+    Dataset("x", vectors(2), vectors(1), None, metric).write(tmp_path / "a.hdf5", truth)
+    with h5py.File(tmp_path / "a.hdf5") as file:
+        np.testing.assert_array_equal(file["distances"], truth[1])
+
+
+def test_truth_must_fit_the_queries(tmp_path: Path) -> None:
+    """Truth of other queries is refused."""
+    truth = np.array([[1, 0]]), np.array([[4.0, 9.0]], np.float32)
+    with pytest.raises(ValueError, match=r"expected truth \[3, k\] twice, got ids \[1, 2\]"):
+        Dataset("x", vectors(2), vectors(3)).write(tmp_path / "a.hdf5", truth)
+
+
+def test_foreign_files_are_understood(tmp_path: Path) -> None:
+    """np.savez's uint8 vectors without a metric, and ann-benchmarks' angular files, are read."""
+    np.savez(tmp_path / "a.npz", base=np.eye(3, dtype=np.uint8), query=np.eye(3))
+    read = Dataset.read(tmp_path / "a.npz")
+    assert read.metric == "l2"
+    assert read.base.dtype == np.float32
+    arrays = {"train": np.eye(3), "test": np.eye(3)}
+    for stated, metric in {"angular": "cosine", "dot": "ip", "ip": "ip"}.items():
+        write_hdf5(tmp_path / "a.h5", arrays, {"distance": stated})
+        assert Dataset.read(tmp_path / "a.h5").metric == metric
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file.attrs["distance"] = np.bytes_("euclidean")
+    assert Dataset.read(tmp_path / "a.h5").metric == "l2"
+
+
+def test_bad_datasets_are_refused(tmp_path: Path) -> None:
+    """A dataset file that lacks or contradicts something is an error that names the file."""
+    one = np.ones((1, 2), np.float32)
+    write_npz(tmp_path / "a.npz", {"base": one})
+    write_npz(tmp_path / "b.npz", {"base": one, "query": np.ones((1, 3))})
+    write_npz(tmp_path / "c.npz", {"base": one, "query": one, "metric": np.array("x")})
+    write_hdf5(tmp_path / "a.h5", {"train": one, "test": one}, {"distance": "hamming"})
+    write_hdf5(tmp_path / "b.h5", {"train": one, "test": one}, {})
+    write_hdf5(tmp_path / "c.h5", {"train": one}, {"distance": "dot"})
+    write_array(tmp_path / "a.npy", one)
+    messages = {
+        "a.npz": "expected arrays base and query, got base",
+        "b.npz": r"expected query \[\*, 2\], got \[\*, 3\]",
+        "c.npz": "expected metric",
+        "a.h5": "expected distance euclidean, dot, ip, angular, got 'hamming'",
+        "b.h5": "got 'none'",
+        "c.h5": "expected a key out of train, got 'test'",
+        "a.npy": "expected a dataset in .npz, .hdf5 or .h5",
+    }
+    for name, message in messages.items():
+        with pytest.raises(ValueError, match=message) as caught:
+            Dataset.read(tmp_path / name)
+        assert str(caught.value).startswith(str(tmp_path / name))
+    assert Dataset.read(tmp_path / "a.h5", "l2").metric == "l2"
+    with pytest.raises(ValueError, match="expected a dataset in"):
+        Dataset("x", one, one).write(tmp_path / "a.fvecs")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        Dataset.read(tmp_path / "none.npz")
+
+
+def test_dataset_cannot_be_changed() -> None:
+    """A dataset is frozen, and checked when it is made."""
+    ones: Any = np.ones((1, 2))
+    dataset = Dataset("x", ones, ones)
+    assert dataset.base.dtype == np.float32
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        dataset.name = "y"  # type: ignore[misc]
+    with pytest.raises(ValueError, match="expected learn"):
+        Dataset("x", ones, ones, vectors(1, 3))
+
+
+@settings(deadline=None)
+@given(n=st.integers(2, 40), seed=st.integers(0, 2**32), data=st.data())
+def test_validation_queries_are_cut_from_the_learn_queries(
+    n: int, seed: int, data: st.DataObject
+) -> None:
+    """The two parts are disjoint, make up the whole, and depend on the seed alone."""
+    n_validation = data.draw(st.integers(1, n - 1))
+    learn = np.arange(n, dtype=np.float32)[:, None]
+    train, validation = split_learn(learn, n_validation, seed)
+    assert len(validation) == n_validation
+    assert sorted([*train[:, 0], *validation[:, 0]]) == list(range(n))
+    again = split_learn(learn, n_validation, seed)
+    np.testing.assert_array_equal(again[1], validation)
+
+
+def test_seeds_and_sizes_of_the_split() -> None:
+    """Another seed cuts other queries; a cut of nothing or of all is an error."""
+    learn = vectors(100)
+    assert not np.array_equal(split_learn(learn, 50, 0)[1], split_learn(learn, 50, 1)[1])
+    for n_validation in (0, 100, -1):
+        with pytest.raises(ValueError, match=r"expected n_validation in \[1, 99\]"):
+            split_learn(learn, n_validation, 0)
