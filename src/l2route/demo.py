@@ -1,9 +1,8 @@
 """The main job on real data: word vectors, a graph over them, answers within a budget."""
 
-from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -58,7 +57,7 @@ def _neighbours(words: Words, index: RoutingIndex, truth: Truth) -> Table:
     table = Table(title=f"found with {SHOWN_BUDGET} distance computations, true 5 nearest in bold")
     table.add_column("word")
     table.add_column("nearest words of the base")
-    chosen = _familiar(words.query_words)
+    chosen = _familiar(words)
     result = index.search(words.dataset.query[chosen], k=5, budget=SHOWN_BUDGET)
     for row, query in enumerate(chosen):
         nearest = set(truth.ids[query, :5].tolist())
@@ -70,7 +69,8 @@ def _neighbours(words: Words, index: RoutingIndex, truth: Truth) -> Table:
     return table
 
 
-def _familiar(query_words: list[str], is_word: Callable[[str], bool] = str.isalpha) -> list[int]:
-    """The first few plain words of more than three letters; GloVe lists frequent words first."""
-    plain = [i for i, word in enumerate(query_words) if is_word(word) and len(word) > 3]
-    return np.array(plain[:N_SHOWN], dtype=np.int64).tolist()
+def _familiar(words: Words) -> list[int]:
+    """The most frequent plain words among the queries."""
+    by_rank = sorted(range(len(words.query_words)), key=lambda i: int(words.query_ranks[i]))
+    plain = (i for i in by_rank if words.query_words[i].isalpha() and len(words.query_words[i]) > 3)
+    return list(islice(plain, N_SHOWN))

@@ -1,0 +1,125 @@
+"""Servers of our own on the loopback address, to download from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from l2route.download import RemoteFile
+
+BODY = bytes(range(256)) * 8192  # 2 MiB: more than one chunk
+
+
+@dataclass
+class Server:
+    """A small web server, its files and its habits."""
+
+    files: dict[str, bytes]
+    url: str = ""
+    with_ranges: bool = True
+    cut_after: int | None = None
+    """Bytes after which every connection is cut."""
+    statuses: list[int] = field(default_factory=list)
+    """Errors to answer with, before anything else."""
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    """Paths and Range headers seen."""
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Serve one request."""
+        span = handler.headers["Range"]
+        self.requests.append((handler.path, span))
+        body = self.files.get(handler.path.removeprefix("/"))
+        if self.statuses or body is None:
+            return self.refuse(handler, self.statuses.pop(0) if self.statuses else 404)
+        match = re.fullmatch(r"bytes=(\d+)-(\d*)", span or "")
+        if not match or not self.with_ranges:
+            return self.send(handler, 200, body, {})
+        first, last = int(match[1]), min(int(match[2] or len(body)), len(body) - 1)
+        if first >= len(body):
+            return self.refuse(handler, 416, {"Content-Range": f"bytes */{len(body)}"})
+        headers = {"Content-Range": f"bytes {first}-{last}/{len(body)}"}
+        return self.send(handler, 206, body[first : last + 1], headers)
+
+    def send(
+        self, handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str]
+    ) -> None:
+        """Send a body, or as much of it as the server's habits allow."""
+        handler.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body[: self.cut_after])
+
+    def refuse(
+        self, handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer with an error."""
+        self.send(handler, status, b"no", headers or {})
+
+    def remote(self, name: str, checksum: str | None = "right", **options: Any) -> RemoteFile:
+        """Describe one of the files, with its checksum."""
+        if checksum == "right":
+            checksum = f"sha256:{hashlib.sha256(self.files[name]).hexdigest()}"
+        return RemoteFile(f"{self.url}/{name}", checksum, **options)
+
+
+@contextmanager
+def serving(files: Mapping[str, bytes], **habits: Any) -> Iterator[Server]:
+    """Run a server while a test needs it."""
+    server = Server(dict(files), **habits)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                server.answer(self)
+            except ConnectionError:
+                self.close_connection = True  # the client has had enough
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with running(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        yield server
+
+
+@contextmanager
+def running(server: socketserver.TCPServer) -> Iterator[int]:
+    """Run a server in a thread, and give its port."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    with server:
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class FtpHandler(socketserver.StreamRequestHandler):
+    """Speaks enough FTP for one file to be fetched."""
+
+    def handle(self) -> None:
+        """Answer commands until the client is gone."""
+        self.wfile.write(b"220 hello\r\n")
+        with socket.create_server(("127.0.0.1", 0)) as passive:
+            replies = {
+                "PASV": b"227 passive (127,0,0,1,%d,%d)" % divmod(passive.getsockname()[1], 256),
+                "RETR": b"150 here are %d bytes (%d bytes)" % (len(BODY), len(BODY)),
+                "QUIT": b"221 bye",
+            }
+            for line in self.rfile:
+                command = line.decode().split()[0]
+                self.wfile.write(replies.get(command, b"200 fine") + b"\r\n")
+                if command == "RETR":
+                    with passive.accept()[0] as connection:
+                        connection.sendall(BODY)
+                    self.wfile.write(b"226 done\r\n")

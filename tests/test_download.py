@@ -1,0 +1,172 @@
+"""Laws of downloading, checked against servers of our own."""
+
+from __future__ import annotations
+
+import hashlib
+import socketserver
+from pathlib import Path
+
+import pytest
+
+from l2route import download as downloading
+from l2route.download import RemoteFile, download
+from local_servers import BODY, FtpHandler, running, serving
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry at once."""
+    monkeypatch.setattr(downloading, "_RETRY_SECONDS", 0.001)
+
+
+def test_file_is_downloaded_and_kept(tmp_path: Path) -> None:
+    """A download is the file served, counted as it comes, and is not fetched twice."""
+    seen: list[tuple[int, int | None]] = []
+    with serving({"a.bin": BODY}) as server:
+        file = server.remote("a.bin", size=len(BODY))
+        path = download(file, tmp_path, progress=lambda done, total: seen.append((done, total)))
+        assert path == tmp_path / "a.bin"
+        assert path.read_bytes() == BODY
+        assert seen[-1] == (len(BODY), len(BODY))
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        download(file, tmp_path)
+        assert len(server.requests) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_is_downloaded_by_ftp(tmp_path: Path) -> None:
+    """FTP, which knows no ranges, is read from the start, over whatever was there."""
+    (tmp_path / "a.bin.part").write_bytes(b"x" * 1000)
+    with running(socketserver.ThreadingTCPServer(("127.0.0.1", 0), FtpHandler)) as port:
+        checksum = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
+        file = RemoteFile(f"ftp://127.0.0.1:{port}/a.bin", checksum, len(BODY))
+        path = download(file, tmp_path, timeout=5)
+    assert path.read_bytes() == BODY
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+def test_checksums_of_either_kind(tmp_path: Path, algorithm: str) -> None:
+    """A checksum may be md5 or sha256."""
+    with serving({"a.bin": BODY}) as server:
+        digest = hashlib.new(algorithm, BODY).hexdigest()
+        path = download(server.remote("a.bin", f"{algorithm}:{digest}"), tmp_path)
+    assert path.read_bytes() == BODY
+
+
+def test_download_resumes_from_a_part(tmp_path: Path) -> None:
+    """What an earlier attempt left is not fetched again."""
+    (tmp_path / "a.bin.part").write_bytes(BODY[:1000])
+    with serving({"a.bin": BODY}) as server:
+        assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
+        assert server.requests == [("/a.bin", "bytes=1000-")]
+
+
+def test_server_without_ranges_starts_anew(tmp_path: Path) -> None:
+    """A server that ignores the range is read from the start."""
+    (tmp_path / "a.bin.part").write_bytes(b"x" * 1000)
+    with serving({"a.bin": BODY}, with_ranges=False) as server:
+        assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
+
+
+def test_cut_connections_are_resumed(tmp_path: Path) -> None:
+    """A connection cut again and again is resumed as long as bytes are gained."""
+    n_cut = len(BODY) // 10 + 1
+    with serving({"a.bin": BODY}, cut_after=n_cut) as server:
+        assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
+        assert [span for _, span in server.requests][:2] == [None, f"bytes={n_cut}-"]
+        assert len(server.requests) == 10
+
+
+def test_hopeless_connections_are_given_up(tmp_path: Path) -> None:
+    """A server that never delivers the whole is an OSError, and leaves what it gave."""
+    with serving({"a.bin": BODY}, cut_after=100, with_ranges=False) as server:
+        with pytest.raises(OSError, match="got 100 before the connection closed"):
+            download(server.remote("a.bin"), tmp_path)
+        assert len(server.requests) < 10
+    assert (tmp_path / "a.bin.part").read_bytes() == BODY[:100]
+    with pytest.raises(OSError, match=r"expected the file, got .*refused"):
+        download(server.remote("a.bin"), tmp_path, timeout=1)
+
+
+def test_passing_errors_are_retried(tmp_path: Path) -> None:
+    """An overloaded server is asked again."""
+    with serving({"a.bin": BODY}, statuses=[503, 429]) as server:
+        assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
+
+
+def test_missing_file_is_an_error_at_once(tmp_path: Path) -> None:
+    """A 404 is an OSError that names the address, without retries."""
+    with serving({}) as server:
+        with pytest.raises(OSError, match=r"/a\.bin: expected the file, got HTTP Error 404"):
+            download(RemoteFile(f"{server.url}/a.bin", None), tmp_path)
+        assert len(server.requests) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_checksum_removes_the_file(tmp_path: Path) -> None:
+    """A file of another checksum is an error with expected and got, and is removed."""
+    wrong = f"sha256:{'0' * 64}"
+    with serving({"a.bin": BODY}) as server:
+        with pytest.raises(ValueError, match=f"expected {wrong} .*, got sha256:") as caught:
+            download(server.remote("a.bin", wrong), tmp_path)
+        assert hashlib.sha256(BODY).hexdigest() in str(caught.value)
+        assert list(tmp_path.iterdir()) == []
+        (tmp_path / "a.bin").write_bytes(b"tampered")
+        with pytest.raises(ValueError, match="expected sha256:"):
+            download(server.remote("a.bin"), tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_size_removes_the_file(tmp_path: Path) -> None:
+    """A file of another size is an error with expected and got, and is removed."""
+    with serving({"a.bin": BODY}) as server:
+        file = server.remote("a.bin", size=7)
+        with pytest.raises(ValueError, match=f"expected 7 bytes, got {len(BODY)}"):
+            download(file, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("n_left", [len(BODY), len(BODY) + 5])
+@pytest.mark.parametrize("size", [None, len(BODY)])
+def test_a_part_as_long_as_the_file(tmp_path: Path, n_left: int, size: int | None) -> None:
+    """A part that is the whole is taken as it is; a longer one is fetched anew."""
+    (tmp_path / "a.bin.part").write_bytes((BODY + b"extra")[:n_left])
+    with serving({"a.bin": BODY}) as server:
+        assert download(server.remote("a.bin", size=size), tmp_path).read_bytes() == BODY
+
+
+def test_unknown_checksum_is_recorded_and_then_held_to(tmp_path: Path) -> None:
+    """Without a known checksum the first one seen is said, recorded and verified."""
+    with serving({"a.bin": BODY}) as server:
+        file = server.remote("a.bin", None)
+        with pytest.warns(UserWarning, match="its checksum is unknown; trusting sha256:"):
+            path = download(file, tmp_path)
+        digest = hashlib.sha256(BODY).hexdigest()
+        assert (tmp_path / "a.bin.sha256").read_text() == f"{digest}  a.bin\n"
+        assert download(file, tmp_path) == path
+        path.unlink()
+        server.files["a.bin"] = BODY + b"x"
+        with pytest.raises(ValueError, match=r"expected sha256:.* \(recorded in .*\), got"):
+            download(file, tmp_path)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("with_ranges", [True, False])
+def test_only_the_head_is_fetched(tmp_path: Path, with_ranges: bool) -> None:
+    """Of a file whose head is wanted, only the head is fetched, and resumed."""
+    head = BODY[:5000]
+    checksum = f"sha256:{hashlib.sha256(head).hexdigest()}"
+    with serving({"a.bin": BODY}, with_ranges=with_ranges) as server:
+        file = server.remote("a.bin", checksum, head=5000)
+        assert file.name == "head-5000-a.bin"
+        assert download(file, tmp_path).read_bytes() == head
+        (tmp_path / file.name).rename(tmp_path / f"{file.name}.part")
+        (tmp_path / f"{file.name}.part").write_bytes(head[:999])
+        assert download(file, tmp_path).read_bytes() == head
+        assert [span for _, span in server.requests] == ["bytes=0-4999", "bytes=999-4999"]
+
+
+def test_other_schemes_are_refused(tmp_path: Path) -> None:
+    """A local file is no address to download from."""
+    with pytest.raises(ValueError, match="expected an address in http, https or ftp"):
+        download(RemoteFile(f"file://{tmp_path}/a.bin", None), tmp_path)
