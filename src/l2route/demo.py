@@ -17,8 +17,10 @@ from l2route.truth import Truth, exact_neighbors
 BUDGETS = (128, 256, 512)
 SHOWN_BUDGET = 512
 """Budget that the words shown were found with."""
-N_SHOWN = 6
+N_SHOWN = 8
 """Query words shown with their neighbours."""
+FIRST_RANK = 4000
+"""More frequent words are near to everything."""
 
 
 def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:
@@ -48,29 +50,28 @@ def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:
     console.print(_neighbours(words, index, truth))
     picture = out / "recall.png"
     plot_recall_against_budget(rows, picture, "Words (glove.6B.50d): recall against budget")
-    console.print(f"picture: {picture}\nindex:   {out / 'words.l2r'}", highlight=False)
+    console.print(
+        f"picture: {picture}\nindex:   {out / 'words.l2r'}", highlight=False, soft_wrap=True
+    )
     return rows
 
 
 def _neighbours(words: Words, index: RoutingIndex, truth: Truth) -> Table:
-    """Words that people know, with what was found; true nearest neighbours stand out."""
-    table = Table(title=f"found with {SHOWN_BUDGET} distance computations, true 5 nearest in bold")
-    table.add_column("word")
-    table.add_column("nearest words of the base")
+    """Words that people know, with what was found and how much of it is right."""
+    table = Table(title=f"found with {SHOWN_BUDGET} distance computations", title_justify="left")
+    for heading in ("word", "nearest words of the base", "of the true 5"):
+        table.add_column(heading)
     chosen = _familiar(words)
     result = index.search(words.dataset.query[chosen], k=5, budget=SHOWN_BUDGET)
-    for row, query in enumerate(chosen):
-        nearest = set(truth.ids[query, :5].tolist())
-        names = [
-            f"[bold]{words.base_words[i]}[/bold]" if i in nearest else words.base_words[i]
-            for i in result.ids[row].tolist()
-        ]
-        table.add_row(words.query_words[query], ", ".join(names))
+    for query, ids in zip(chosen, result.ids.tolist(), strict=True):
+        n_true = len(set(ids) & set(truth.ids[query, :5].tolist()))
+        names = ", ".join(words.base_words[i] for i in ids)
+        table.add_row(words.query_words[query], names, str(n_true))
     return table
 
 
 def _familiar(words: Words) -> list[int]:
-    """The most frequent plain words among the queries."""
-    by_rank = sorted(range(len(words.query_words)), key=lambda i: int(words.query_ranks[i]))
-    plain = (i for i in by_rank if words.query_words[i].isalpha() and len(words.query_words[i]) > 3)
+    """Query words that are frequent, but not too frequent to have neighbours of their own."""
+    ranked = sorted((int(rank), i) for i, rank in enumerate(words.query_ranks))
+    plain = (i for rank, i in ranked if rank >= FIRST_RANK and words.query_words[i].isalpha())
     return list(islice(plain, N_SHOWN))
