@@ -56,8 +56,8 @@ Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::
     throw std::invalid_argument("expected rows padded to a multiple of 16 floats, got " +
                                 std::to_string(matrix.shape(1)));
   }
-  return {matrix.data(), matrix.shape(0), matrix.shape(1),
-          choose_kernel(score_kind(scorer), simd), nullptr};
+  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernel(score_kind(scorer), simd),
+          nullptr};
 }
 
 Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {
@@ -96,8 +96,8 @@ class PySearcher {
     require(!bias_ || bias_->shape(0) == n, "as many biases as vertices");
     require(entries_.shape(0) > 0, "at least one entry vertex");
     require(query_matrix_ || routing_dim == dim, "a query matrix where the dimension changes");
-    require(!query_matrix_ || (query_matrix_->shape(0) == routing_dim &&
-                               query_matrix_->shape(1) == padded(dim)),
+    require(!query_matrix_ ||
+                (query_matrix_->shape(0) == routing_dim && query_matrix_->shape(1) == padded(dim)),
             "a query matrix of routing_dim padded rows");
     require(!original_ || (original_->shape(0) == n && original_->shape(1) == padded(dim)),
             "as many original vectors as vertices, padded to their width");
@@ -112,7 +112,7 @@ class PySearcher {
   }
 
   Found search(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
-              std::size_t rerank, std::size_t n_threads) const {
+               std::size_t rerank, std::size_t n_threads) const {
     Batch batch(queries.shape(0), k);
     check(queries);
     {
@@ -124,7 +124,7 @@ class PySearcher {
   }
 
   Traced trace(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
-             std::size_t rerank, std::size_t n_threads) const {
+               std::size_t rerank, std::size_t n_threads) const {
     const std::size_t n = queries.shape(0);
     Batch batch(n, k);
     check(queries);
@@ -176,9 +176,9 @@ class PySearcher {
   }
 
   void check(const Matrix<float>& queries) const {
-    require(queries.shape(1) == searcher_.dim,
-            "queries [*, " + std::to_string(searcher_.dim) + "], got [*, " +
-                std::to_string(queries.shape(1)) + "]");
+    require(queries.shape(1) == searcher_.dim, "queries [*, " + std::to_string(searcher_.dim) +
+                                                   "], got [*, " +
+                                                   std::to_string(queries.shape(1)) + "]");
   }
 
   void set_graph() {

@@ -144,8 +144,8 @@ L2ROUTE_AVX512 inline void score_block(const float* query, const float* rows, st
     }
   }
   for (std::size_t r = 0; r < n_rows; ++r) {
-    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sum[r]),
-                                       _mm512_extractf32x8_ps(sum[r], 1));
+    const __m256 eight =
+        _mm256_add_ps(_mm512_castps512_ps256(sum[r]), _mm512_extractf32x8_ps(sum[r], 1));
     scores[r] = finish<kind>(sum_lanes(eight));
   }
 }
@@ -175,8 +175,7 @@ float score_row(const float* query, const float* row, std::size_t width) {
       }
     }
   }
-  const float32x4_t four =
-      vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3]));
+  const float32x4_t four = vaddq_f32(vaddq_f32(sum[0], sum[2]), vaddq_f32(sum[1], sum[3]));
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
   return finish<kind>(vget_lane_f32(two, 0) + vget_lane_f32(two, 1));
 }

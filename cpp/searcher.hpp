@@ -53,9 +53,8 @@ class Searcher {
                      std::size_t n_threads, const Answers& answers,
                      std::vector<RecordTrace>& traces) const {
     traces.resize(n);
-    parallel_for(n, n_threads, [&](std::size_t i) {
-      answer(queries + i * dim, limits, traces[i], i, answers);
-    });
+    parallel_for(n, n_threads,
+                 [&](std::size_t i) { answer(queries + i * dim, limits, traces[i], i, answers); });
   }
 
  private:
