@@ -14,19 +14,24 @@
 
 namespace l2route {
 
-// Observes a search: every vertex in the order visited, with the hop in which it was.
+// A tracer observes a search: `visit` is told of every vertex in the order visited, with its score
+// and the hop in which it was, and gives the key that the frontier ranks it by; `expand` is told of
+// every vertex expanded on the bottom layer.
 struct NoTrace {
-  void visit(VertexId, std::size_t) {}
+  Key visit(VertexId vertex, float score, std::size_t) { return make_key(score, vertex); }
+  void expand(VertexId) {}
 };
 
 struct RecordTrace {
   std::vector<VertexId> vertices;
   std::vector<std::int32_t> hops;
 
-  void visit(VertexId vertex, std::size_t hop) {
+  Key visit(VertexId vertex, float score, std::size_t hop) {
     vertices.push_back(vertex);
     hops.push_back(static_cast<std::int32_t>(hop));
+    return make_key(score, vertex);
   }
+  void expand(VertexId) {}
 };
 
 // Buffers of one thread, kept from query to query so that a search allocates nothing.
@@ -65,6 +70,7 @@ class Walk {
       const auto vertex = frontier_.pop();
       if (!vertex) break;
       ++n_hops_;
+      tracer_.expand(*vertex);
       visit(graph_.bottom.row(static_cast<std::size_t>(*vertex)), graph_.bottom.width);
     }
   }
@@ -102,8 +108,7 @@ class Walk {
     scorer_.score(fresh_.data(), n, scores_.data());
     Key best = std::numeric_limits<Key>::max();
     for (std::size_t i = 0; i < n; ++i) {
-      const Key key = make_key(scores_[i], fresh_[i]);
-      tracer_.visit(fresh_[i], n_hops_);
+      const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
       frontier_.push(key);
       best = std::min(best, key);
     }

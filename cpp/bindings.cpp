@@ -19,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "hop_bfs.hpp"
+#include "lessons.hpp"
 #include "searcher.hpp"
 
 namespace nb = nanobind;
@@ -39,7 +41,7 @@ template <class T>
 std::pair<T*, Output<T>> new_array(std::vector<std::size_t> shape) {
   std::size_t size = 1;
   for (const std::size_t extent : shape) size *= extent;
-  auto data = std::make_unique<T[]>(size);
+  auto data = std::make_unique_for_overwrite<T[]>(size);
   T* pointer = data.get();
   nb::capsule owner(data.release(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
   return {pointer, Output<T>(pointer, shape.size(), shape.data(), owner)};
@@ -70,8 +72,8 @@ std::size_t padded(std::size_t dim) { return (dim + kLanes - 1) / kLanes * kLane
 using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>,
                          Output<std::int32_t>, Output<std::int32_t>>;
 // offsets, vertices, hops
-using Visits = std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<std::int32_t>>;
-using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<Visits>()));
+using TraceArrays = std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<std::int32_t>>;
+using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<TraceArrays>()));
 
 // Keeps the arrays that its searcher looks into alive.
 class PySearcher {
@@ -146,7 +148,7 @@ class PySearcher {
       std::copy(traces[i].vertices.begin(), traces[i].vertices.end(), vertices + offsets[i]);
       std::copy(traces[i].hops.begin(), traces[i].hops.end(), hops + offsets[i]);
     }
-    return std::tuple_cat(batch.arrays(), Visits{offsets_array, vertices_array, hops_array});
+    return std::tuple_cat(batch.arrays(), TraceArrays{offsets_array, vertices_array, hops_array});
   }
 
  private:
@@ -204,6 +206,109 @@ class PySearcher {
   Searcher searcher_;
 };
 
+// Hops from every vertex to each target of a block [n, words, planes].
+Output<std::uint64_t> hops_to_targets(const Matrix<std::int32_t>& neighbors,
+                                      const Array<std::int32_t>& targets) {
+  if (targets.shape(0) > kBlockTargets) {
+    throw std::invalid_argument("expected at most 512 targets in a block");
+  }
+  auto [planes, array] = new_array<std::uint64_t>({neighbors.shape(0), kBlockWords, kHopPlanes});
+  const nb::gil_scoped_release release;
+  HopSearch(adjacency_of(neighbors)).run(targets.data(), targets.shape(0), planes);
+  return array;
+}
+
+using HopPlanes = nb::ndarray<const std::uint64_t, nb::shape<-1, kBlockWords, kHopPlanes>,
+                              nb::c_contig, nb::device::cpu>;
+// offsets, vertices, slopes, routing, topk, n_steps, is_found
+using Lessons = std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
+                           Output<float>, Output<std::int32_t>, Output<bool>>;
+
+// Walks of the agent, one per query, and the slope of the objective in every visited score.
+Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
+                const Matrix<float>& vertex_rows, const std::optional<Array<float>>& bias,
+                const Matrix<float>& query_rows, const std::vector<HopPlanes>& blocks,
+                const Array<std::int32_t>& block_of, const Array<std::int32_t>& target_of,
+                const Array<std::int64_t>& query_ids, std::size_t budget, std::size_t k,
+                float temperature, float routing_weight, float topk_weight, bool teacher_forcing,
+                std::uint64_t seed, std::size_t n_threads) {
+  const std::size_t n = query_rows.shape(0);
+  Rows rows = rows_of(vertex_rows, "ip", "auto");
+  if (bias) rows.bias = bias->data();
+  GraphView graph;
+  graph.bottom = adjacency_of(neighbors);
+  graph.entries = entries.data();
+  graph.n_entries = entries.shape(0);
+  graph.max_width = std::max(graph.bottom.width, graph.n_entries);
+  std::vector<HopBlock> hops;
+  for (const HopPlanes& block : blocks) hops.push_back({block.data()});
+  const RolloutOptions options{budget,          k,   temperature, routing_weight, topk_weight,
+                               teacher_forcing, seed};
+  std::vector<Lesson> lessons(n);
+  {
+    const nb::gil_scoped_release release;
+    parallel_for(n, n_threads, [&](std::size_t i) {
+      RolloutTracer tracer(options, hops[static_cast<std::size_t>(block_of(i))],
+                           static_cast<std::size_t>(target_of(i)),
+                           static_cast<std::uint64_t>(query_ids(i)));
+      run_rollout(graph, rows, query_rows.data() + i * rows.width, options, tracer, lessons[i]);
+    });
+  }
+  auto [offsets, offsets_array] = new_array<std::int64_t>({n + 1});
+  offsets[0] = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    offsets[i + 1] = offsets[i] + static_cast<std::int64_t>(lessons[i].vertices.size());
+  }
+  const auto n_visits = static_cast<std::size_t>(offsets[n]);
+  auto [vertices, vertices_array] = new_array<std::int32_t>({n_visits});
+  auto [slopes, slopes_array] = new_array<float>({n_visits});
+  auto [routing, routing_array] = new_array<float>({n});
+  auto [topk, topk_array] = new_array<float>({n});
+  auto [n_steps, n_steps_array] = new_array<std::int32_t>({n});
+  auto [is_found, is_found_array] = new_array<bool>({n});
+  for (std::size_t i = 0; i < n; ++i) {
+    std::copy(lessons[i].vertices.begin(), lessons[i].vertices.end(), vertices + offsets[i]);
+    std::copy(lessons[i].slopes.begin(), lessons[i].slopes.end(), slopes + offsets[i]);
+    routing[i] = lessons[i].routing;
+    topk[i] = lessons[i].topk;
+    n_steps[i] = lessons[i].n_steps;
+    is_found[i] = lessons[i].is_found;
+  }
+  return {offsets_array, vertices_array, slopes_array,  routing_array,
+          topk_array,    n_steps_array,  is_found_array};
+}
+
+// Gradient in the vertices' rows and biases: sums over visits in the order of queries.
+std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_t>& offsets,
+                                                         const Array<std::int32_t>& vertices,
+                                                         const Array<float>& slopes,
+                                                         const Matrix<float>& query_rows,
+                                                         std::size_t n_vertices,
+                                                         std::size_t n_threads) {
+  auto [rows, rows_array] = new_array<float>({n_vertices, query_rows.shape(1)});
+  auto [bias, bias_array] = new_array<float>({n_vertices});
+  {
+    const nb::gil_scoped_release release;
+    sum_by_vertex({offsets.data(), vertices.data(), slopes.data(), query_rows.shape(0)},
+                  query_rows.data(), query_rows.shape(1), n_vertices, n_threads, rows, bias);
+  }
+  return {rows_array, bias_array};
+}
+
+// Gradient in the queries' rows.
+Output<float> query_gradient(const Array<std::int64_t>& offsets,
+                             const Array<std::int32_t>& vertices, const Array<float>& slopes,
+                             const Matrix<float>& vertex_rows, std::size_t n_threads) {
+  const std::size_t n = offsets.shape(0) - 1;
+  auto [rows, rows_array] = new_array<float>({n, vertex_rows.shape(1)});
+  {
+    const nb::gil_scoped_release release;
+    sum_by_query({offsets.data(), vertices.data(), slopes.data(), n}, vertex_rows.data(),
+                 vertex_rows.shape(1), n_threads, rows);
+  }
+  return rows_array;
+}
+
 Output<float> score_rows(const Matrix<float>& rows, const Array<float>& query,
                          const std::string& scorer, const std::string& simd) {
   const Rows view = rows_of(rows, scorer, simd);
@@ -227,6 +332,18 @@ NB_MODULE(_core, m) {
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("score_rows", &l2route::score_rows, "rows"_a, "query"_a, "scorer"_a, "simd"_a = "auto",
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
+  m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
+        "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
+  m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "vertex_rows"_a,
+        "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a, "query_ids"_a,
+        "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
+        "teacher_forcing"_a, "seed"_a, "n_threads"_a,
+        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found.");
+  m.def("vertex_gradient", &l2route::vertex_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
+        "slopes"_a, "query_rows"_a, "n_vertices"_a, "n_threads"_a,
+        "Gradient in vertex rows [n, width] and biases [n].");
+  m.def("query_gradient", &l2route::query_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
+        "slopes"_a, "vertex_rows"_a, "n_threads"_a, "Gradient in query rows [n, width].");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,
                     std::vector<PySearcher::UpperLayer>, l2route::Matrix<float>, std::size_t,

@@ -35,7 +35,11 @@ void parallel_for(std::size_t n, std::size_t n_threads, const Body& body) {
   };
 
   std::vector<std::thread> threads;
-  for (std::size_t t = 1; t < n_threads; ++t) threads.emplace_back(work);
+  try {
+    for (std::size_t t = 1; t < n_threads; ++t) threads.emplace_back(work);
+  } catch (const std::exception&) {
+    // The system has no more threads to give; those there are do the work.
+  }
   work();
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);

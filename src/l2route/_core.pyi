@@ -15,6 +15,20 @@ def score_rows(rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), 
     Score padded rows [n, width] against a padded query [width]; smaller is nearer.
     """
 
+def hops_to_targets(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
+    """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
+
+def rollout(*, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], vertex_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], blocks: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None, 8, 4), order='C', device='cpu', writable=False)]], block_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, k: int, temperature: float, routing_weight: float, topk_weight: float, teacher_forcing: bool, seed: int, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_]]:
+    """
+    Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found.
+    """
+
+def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
+    """Gradient in vertex rows [n, width] and biases [n]."""
+
+def query_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slopes: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], vertex_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int) -> NDArray[numpy.float32]:
+    """Gradient in query rows [n, width]."""
+
 class Searcher:
     """Beam search over one graph in one routing space."""
 

@@ -1,0 +1,83 @@
+// From walks to gradients: one rollout, and sums over visits that no thread can reorder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "parallel.hpp"
+#include "rollout.hpp"
+
+namespace l2route {
+
+inline void run_rollout(const GraphView& graph, const Rows& rows, const float* query,
+                        const RolloutOptions& options, RolloutTracer& tracer, Lesson& lesson) {
+  thread_local Scratch scratch;
+  thread_local std::vector<std::int32_t> place;
+  if (place.size() < graph.bottom.n) place.resize(graph.bottom.n);
+  Scorer scorer(rows, query);
+  scratch.heap.reset(graph.bottom.n);
+  Walk<HeapFrontier, RolloutTracer> walk(graph, scorer, scratch.heap, tracer, options.budget,
+                                         scratch);
+  walk.run();
+  tracer.teach(place, lesson);
+}
+
+// Visits of a batch: query i's are those in [offsets[i], offsets[i + 1]).
+struct Visits {
+  const std::int64_t* offsets;
+  const std::int32_t* vertices;
+  const float* slopes;
+  std::size_t n_queries;
+};
+
+// rows[v] = sum of slope · query over v's visits, bias[v] = sum of slopes; visits are sorted by
+// vertex first, queries in order, so the sums are the same for any number of threads.
+inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_t width,
+                          std::size_t n_vertices, std::size_t n_threads, float* rows, float* bias) {
+  const auto n_visits = static_cast<std::size_t>(visits.offsets[visits.n_queries]);
+  std::vector<std::size_t> begin(n_vertices + 1, 0);
+  for (std::size_t i = 0; i < n_visits; ++i) {
+    ++begin[static_cast<std::size_t>(visits.vertices[i]) + 1];
+  }
+  for (std::size_t v = 0; v < n_vertices; ++v) begin[v + 1] += begin[v];
+  struct Item {
+    std::int32_t query;
+    float slope;
+  };
+  std::vector<Item> items(n_visits);
+  std::vector<std::size_t> cursor(begin.begin(), begin.end() - 1);
+  for (std::size_t q = 0; q < visits.n_queries; ++q) {
+    for (auto i = visits.offsets[q]; i < visits.offsets[q + 1]; ++i) {
+      const auto vertex = static_cast<std::size_t>(visits.vertices[i]);
+      items[cursor[vertex]++] = {static_cast<std::int32_t>(q), visits.slopes[i]};
+    }
+  }
+  parallel_for(n_vertices, n_threads, [&](std::size_t v) {
+    float* row = rows + v * width;
+    for (std::size_t j = 0; j < width; ++j) row[j] = 0;
+    float total = 0;
+    for (std::size_t i = begin[v]; i < begin[v + 1]; ++i) {
+      const float* query = queries + static_cast<std::size_t>(items[i].query) * width;
+      const float slope = items[i].slope;
+      for (std::size_t j = 0; j < width; ++j) row[j] += slope * query[j];
+      total += slope;
+    }
+    bias[v] = total;
+  });
+}
+
+// rows[q] = sum of slope · vertex row over q's visits.
+inline void sum_by_query(const Visits& visits, const float* vertex_rows, std::size_t width,
+                         std::size_t n_threads, float* rows) {
+  parallel_for(visits.n_queries, n_threads, [&](std::size_t q) {
+    float* row = rows + q * width;
+    for (std::size_t j = 0; j < width; ++j) row[j] = 0;
+    for (auto i = visits.offsets[q]; i < visits.offsets[q + 1]; ++i) {
+      const float* vertex = vertex_rows + static_cast<std::size_t>(visits.vertices[i]) * width;
+      for (std::size_t j = 0; j < width; ++j) row[j] += visits.slopes[i] * vertex[j];
+    }
+  });
+}
+
+}  // namespace l2route

@@ -1,0 +1,199 @@
+// Stochastic searches of the agent and the gradient of the imitation objective along them.
+//
+// A vertex's score is s = <f(v), g(q)> + bias. Equation 2 of the paper samples the next vertex to
+// expand from the softmax of the scores in the heap; adding Gumbel noise once to every score and
+// taking the best does that. The objective (equation 4) is, summed over the steps until the target
+// is visited, log P(v in Ref(H)), plus log P(v* in TopK). With the walk fixed its derivative in a
+// score is e^s (sum of 1/Zref over the steps at which v was in Ref, less the sum of 1/Z over the
+// steps at which v was in the heap): no automatic differentiation.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "beam_search.hpp"
+#include "hop_bfs.hpp"
+
+namespace l2route {
+
+struct RolloutOptions {
+  std::size_t budget = 0;        // scores a walk may compute
+  std::size_t k = 1;             // vertices that are reranked
+  float temperature = 1;         // of the noise that the walk is sampled with; 0 for greedy walks
+  float routing_weight = 1;      // of the sum over steps
+  float topk_weight = 1;         // of the last term
+  bool teacher_forcing = false;  // walk as the oracle does (equation 3) instead of as the agent
+  std::uint64_t seed = 0;
+};
+
+// What one walk teaches: the derivative of the objective in the score of each visited vertex.
+struct Lesson {
+  std::vector<VertexId> vertices;
+  std::vector<float> slopes;
+  float routing = 0;  // sum of log P(v in Ref(H))
+  float topk = 0;     // log P(v* in TopK); 0 where the target was not visited
+  std::int32_t n_steps = 0;
+  bool is_found = false;
+};
+
+inline std::uint64_t mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// Uniform in (0, 1), the same for the same (seed, query, vertex) whatever the threads do.
+inline float uniform(std::uint64_t walk_seed, VertexId vertex) {
+  const std::uint64_t bits = mix(walk_seed ^ static_cast<std::uint64_t>(vertex));
+  return (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
+}
+
+class RolloutTracer {
+ public:
+  RolloutTracer(const RolloutOptions& options, HopBlock hops, std::size_t target,
+                std::uint64_t query)
+      : options_(options),
+        hops_(hops),
+        target_(target),
+        walk_seed_(mix(mix(options.seed) ^ query)) {}
+
+  Key visit(VertexId vertex, float score, std::size_t) {
+    const float u = uniform(walk_seed_, vertex);
+    const float noise = -std::log(-std::log(u));
+    const unsigned hops = hops_.hops(static_cast<std::size_t>(vertex), target_);
+    visits_.push_back({vertex, -score, noise, hops, n_steps_, kNever});
+    if (options_.teacher_forcing) return make_key(static_cast<float>(hops) + 0.9f * u, vertex);
+    return make_key(score - options_.temperature * noise, vertex);
+  }
+
+  void expand(VertexId vertex) {
+    expanded_.push_back(vertex);
+    ++n_steps_;
+  }
+
+  // `place` maps a vertex to its visit; as long as the graph, contents do not matter.
+  void teach(std::vector<std::int32_t>& place, Lesson& lesson) {
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      place[static_cast<std::size_t>(visits_[i].vertex)] = static_cast<std::int32_t>(i);
+    }
+    for (std::size_t step = 0; step < expanded_.size(); ++step) {
+      const auto i = place[static_cast<std::size_t>(expanded_[step])];
+      visits_[static_cast<std::size_t>(i)].left = step;
+    }
+    const auto found = std::find_if(visits_.begin(), visits_.end(),
+                                    [](const Visit& visit) { return visit.hops == 0; });
+    lesson.is_found = found != visits_.end();
+    lesson.n_steps = static_cast<std::int32_t>(n_steps_);
+    lesson.vertices.resize(visits_.size());
+    lesson.slopes.assign(visits_.size(), 0.0f);
+    float peak = -std::numeric_limits<float>::infinity();
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      lesson.vertices[i] = visits_[i].vertex;
+      peak = std::max(peak, visits_[i].score);
+    }
+    weights_.resize(visits_.size());
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      // Never zero, so that a heap of hopeless vertices still has a softmax.
+      weights_[i] = std::exp(std::max<double>(visits_[i].score - peak, kLowestExponent));
+    }
+    lesson.routing = teach_routing(lesson.is_found ? found->entered : n_steps_, lesson.slopes);
+    lesson.topk = 0;
+    if (lesson.is_found) {
+      lesson.topk = teach_topk(static_cast<std::size_t>(found - visits_.begin()), lesson.slopes);
+    }
+  }
+
+ private:
+  static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+  static constexpr double kLowestExponent = -600;
+
+  struct Visit {
+    VertexId vertex;
+    float score;  // larger is better
+    float noise;
+    unsigned hops;        // to the target
+    std::size_t entered;  // step before which it entered the heap
+    std::size_t left;     // step that expanded it
+  };
+
+  struct Step {
+    double over_heap;       // 1 / sum of e^s over the heap
+    double over_reference;  // 1 / sum of e^s over Ref(H)
+    unsigned nearest;       // hops of Ref(H) to the target
+  };
+
+  // Sums run over the steps themselves: differences of prefix sums would cancel, since scores grow
+  // by orders of magnitude as a walk nears its target.
+  float teach_routing(std::size_t n_steps, std::vector<float>& slopes) {
+    steps_.resize(n_steps);
+    double objective = 0;
+    for (std::size_t t = 0; t < n_steps; ++t) {
+      std::array<double, kUnreachable + 1> sums{};
+      double heap = 0;
+      for (std::size_t i = 0; i < visits_.size() && visits_[i].entered <= t; ++i) {
+        if (visits_[i].left < t) continue;
+        sums[visits_[i].hops] += weights_[i];
+        heap += weights_[i];
+      }
+      unsigned nearest = 0;
+      while (nearest < kUnreachable && sums[nearest] == 0) ++nearest;
+      if (nearest == kUnreachable) {
+        steps_[t] = {0, 0, kUnreachable};
+        continue;
+      }
+      steps_[t] = {1 / heap, 1 / sums[nearest], nearest};
+      objective += std::log(sums[nearest] / heap);
+    }
+    for (std::size_t i = 0; i < visits_.size() && visits_[i].entered < n_steps; ++i) {
+      double slope = 0;
+      const std::size_t end = std::min(n_steps - 1, visits_[i].left);
+      for (std::size_t t = visits_[i].entered; t <= end; ++t) {
+        slope -= steps_[t].over_heap;
+        if (steps_[t].nearest == visits_[i].hops) slope += steps_[t].over_reference;
+      }
+      slopes[i] += options_.routing_weight * static_cast<float>(weights_[i] * slope);
+    }
+    return static_cast<float>(objective);
+  }
+
+  // Samples k - 1 others without replacement; the objective is that v* comes next.
+  float teach_topk(std::size_t target, std::vector<float>& slopes) {
+    order_.clear();
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      if (i != target) order_.push_back(i);
+    }
+    const auto noisy = [&](std::size_t i) {
+      return visits_[i].score + options_.temperature * visits_[i].noise;
+    };
+    const std::size_t n_taken = std::min(options_.k - 1, order_.size());
+    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(n_taken),
+                      order_.end(),
+                      [&](std::size_t a, std::size_t b) { return noisy(a) > noisy(b); });
+    double sum = weights_[target];
+    for (std::size_t r = n_taken; r < order_.size(); ++r) sum += weights_[order_[r]];
+    for (std::size_t r = n_taken; r < order_.size(); ++r) {
+      slopes[order_[r]] -= options_.topk_weight * static_cast<float>(weights_[order_[r]] / sum);
+    }
+    slopes[target] += options_.topk_weight * static_cast<float>(1 - weights_[target] / sum);
+    return static_cast<float>(std::log(weights_[target] / sum));
+  }
+
+  const RolloutOptions& options_;
+  HopBlock hops_;
+  std::size_t target_;
+  std::uint64_t walk_seed_;
+  std::size_t n_steps_ = 0;
+  std::vector<Visit> visits_;
+  std::vector<VertexId> expanded_;
+  std::vector<double> weights_;
+  std::vector<Step> steps_;
+  std::vector<std::size_t> order_;
+};
+
+}  // namespace l2route
