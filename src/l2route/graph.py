@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from operator import index as index_of
 from typing import Any, Literal, get_args
 
 import faiss
@@ -54,7 +55,7 @@ class Graph:
         """Number of vertices."""
         return len(self.neighbors)
 
-    def entered_at(self, entries: Sequence[int]) -> "Graph":
+    def entered_at(self, entries: Sequence[int] | NDArray[np.int32]) -> "Graph":
         """The bottom layer alone, entered at these vertices."""
         return Graph(self.neighbors, np.array(entries, dtype=np.int32))
 
@@ -93,7 +94,8 @@ def _check_layers(graph: Graph) -> None:
                 f"expected layer's vertices int32 [{len(layer.neighbors)}], "
                 f"got {vertices.dtype} {vertices.shape}"
             )
-        if vertices[0] < 0 or vertices[-1] >= graph.n_vertices or (np.diff(vertices) <= 0).any():
+        ascending = bool((vertices[1:] > vertices[:-1]).all())
+        if not ascending or vertices[0] < 0 or vertices[-1] >= graph.n_vertices:
             raise ValueError(f"expected layer's vertices ascending in [0, {graph.n_vertices})")
         used = np.union1d(above, layer.neighbors[layer.neighbors >= 0])
         if not np.isin(used, vertices).all():
@@ -191,44 +193,58 @@ def build_graph(
     options = options or GraphOptions()
     base = check_vectors("vectors", vectors)
     chosen = check_metric(metric)
-    _check_options(options, len(base))
+    _check_options(options)
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
+    entries = resolve_entry(options.entry, base)
     with _faiss_threads(options.n_threads):
         graph = _build(base, chosen, options, progress or _ignore)
-    if options.kind in ("hnsw", "nsg") and options.entry == "medoid":
-        return graph
-    return graph.entered_at(resolve_entry(options.entry, base))
+    has_entry = options.kind in ("hnsw", "nsg") and _is_medoid(options.entry)
+    return graph if has_entry else graph.entered_at(entries)
 
 
-def resolve_entry(entry: Entry, vectors: NDArray[np.float32]) -> Sequence[int]:
+def resolve_entry(entry: Entry, vectors: NDArray[np.float32]) -> NDArray[np.int32]:
     """Vertices that an entry stands for, among these vectors [n, dim]."""
-    if entry == "medoid":
-        return [medoid(vectors)]
-    return [entry] if isinstance(entry, int) else entry
+    if _is_medoid(entry):
+        return np.array([medoid(vectors)], dtype=np.int32)
+    ids = np.atleast_1d(np.array(entry))
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
+        raise ValueError(f"expected entries: a vertex id, several, or 'medoid', got {entry!r}")
+    if ids.min() < 0 or ids.max() >= len(vectors):
+        raise ValueError(f"expected entries in [0, {len(vectors)}), got {ids.tolist()}")
+    entries = ids.astype(np.int32)
+    _check_entries(entries, len(vectors))
+    return entries
 
 
-def _check_options(options: GraphOptions, n_vertices: int) -> None:
+def _is_medoid(entry: Entry) -> bool:
+    return isinstance(entry, str) and entry == "medoid"
+
+
+def _check_options(options: GraphOptions) -> None:
     if options.kind not in GRAPH_KINDS:
         raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
     if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
         raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
-    if options.degree < 1:
-        raise ValueError(f"expected a degree of at least 1, got {options.degree}")
+    lowest = 4 if options.kind == "nsg" else 1
+    if options.degree < lowest:
+        raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
     if options.ef_construction < 1:
         raise ValueError(f"expected ef_construction of at least 1, got {options.ef_construction}")
     if options.n_threads < 0:
         raise ValueError(f"expected n_threads of at least 0, got {options.n_threads}")
-    if options.entry != "medoid":
-        _check_entries(np.atleast_1d(np.array(options.entry, dtype=np.int32)), n_vertices)
-    if options.kind == "hnsw" and options.entry != "medoid":
+    if options.kind == "hnsw" and not _is_medoid(options.entry):
         raise ValueError(f"expected no entry for hnsw, which has its own, got {options.entry!r}")
+
+
+def _faiss_seed(seed: int) -> int:
+    return index_of(seed) % 2**31  # faiss has seeds of 31 bits in places
 
 
 @contextmanager
 def _faiss_threads(n_threads: int) -> Iterator[None]:
     before = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(n_threads or before)
+    faiss.omp_set_num_threads(index_of(n_threads) or before)
     try:
         yield
     finally:
@@ -260,9 +276,10 @@ def _ignore(done: int, total: int) -> None:
 def _build_hnsw(
     base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
 ) -> Graph:
-    index = faiss.IndexHNSWFlat(base.shape[1], options.degree // 2, faiss_metric(metric))
-    index.hnsw.efConstruction = options.ef_construction
-    index.hnsw.rng = faiss.RandomGenerator(options.seed)
+    links = index_of(options.degree) // 2
+    index = faiss.IndexHNSWFlat(base.shape[1], links, faiss_metric(metric))
+    index.hnsw.efConstruction = index_of(options.ef_construction)
+    index.hnsw.rng = faiss.RandomGenerator(_faiss_seed(options.seed))
     for part in np.array_split(base, min(_N_STEPS, len(base))):
         index.add(part)
         progress(index.ntotal, len(base))
@@ -272,11 +289,29 @@ def _build_hnsw(
 def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
     if metric == "ip":
         raise ValueError("expected metric l2 or cosine for nsg, got ip")
-    candidates = knn_lists(base, metric, max(64, 2 * options.degree), exact=True)
-    index = faiss.IndexNSGFlat(base.shape[1], options.degree, faiss_metric(metric))
-    index.nsg.rng = faiss.RandomGenerator(options.seed)
+    n_candidates = max(64, 2 * options.degree)
+    _check_nsg(base, n_candidates)
+    candidates = knn_lists(base, metric, n_candidates, exact=True)
+    index = faiss.IndexNSGFlat(base.shape[1], index_of(options.degree), faiss_metric(metric))
+    index.nsg.rng = faiss.RandomGenerator(_faiss_seed(options.seed))
     index.build(base, candidates)
     return graph_of_nsg(index.nsg)
+
+
+def _check_nsg(base: NDArray[np.float32], n_candidates: int) -> None:
+    """Refuse what faiss would search a connected graph of for ever."""
+    if len(base) <= n_candidates:
+        if len(base) < 2:
+            raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {len(base)}")
+        raise ValueError(
+            f"expected more than {n_candidates} vectors for nsg of this degree, got {len(base)}"
+        )
+    rows = np.ascontiguousarray(base).view(np.dtype((np.void, base.shape[1] * 4)))[:, 0]
+    n_copies = int(np.unique(rows, return_counts=True)[1].max())
+    if n_copies > n_candidates // 4:
+        raise ValueError(
+            f"expected at most {n_candidates // 4} copies of a vector for nsg, got {n_copies}"
+        )
 
 
 def knn_lists(
@@ -288,7 +323,7 @@ def knn_lists(
     places that it leaves empty are −1.
     """
     n = len(base)
-    k = min(k, n - 1)
+    k = min(index_of(k), n - 1)
     if k < 1:
         raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {n}")
     if exact:
@@ -304,7 +339,8 @@ def _search_inverted_file(
     n_lists = max(1, min(len(base) // 39, int(4 * np.sqrt(len(base)))))
     quantizer = faiss.IndexFlat(base.shape[1], faiss_metric(metric))
     index = faiss.IndexIVFFlat(quantizer, base.shape[1], n_lists, faiss_metric(metric))
-    index.cp.seed = seed + 1
+    index.cp.seed = _faiss_seed(seed)
+    index.cp.min_points_per_centroid = 1  # few vectors are no reason to print a warning
     index.train(base)
     index.add(base)
     index.nprobe = min(n_lists, 32)

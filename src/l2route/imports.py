@@ -33,6 +33,8 @@ def import_faiss(source: Any) -> ImportedIndex:
         source: an IndexHNSW, an IndexNSG or an IndexIDMap of one, or the path of a saved one.
     """
     owner = _read_faiss(source) if isinstance(source, str | Path) else source
+    if not isinstance(owner, faiss.Index):
+        raise ValueError(f"expected a faiss IndexHNSW or IndexNSG, got {type(owner).__name__}")
     index = faiss.downcast_index(owner)  # a view: it lives as long as its owner
     labels = None
     if isinstance(index, faiss.IndexIDMap):
@@ -83,6 +85,10 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
     """
     if isinstance(source, str | Path):
         return _HnswlibFile(Path(source)).imported(check_metric(metric or "l2"))
+    if not hasattr(source, "save_index") or not hasattr(source, "element_count"):
+        raise ValueError(f"expected an hnswlib.Index or a path, got {type(source).__name__}")
+    if source.max_elements == 0:  # hnswlib would crash
+        raise ValueError("expected an hnswlib.Index with vectors, got one without init_index")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index"
         source.save_index(str(path))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from operator import index as index_of
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ class RoutingIndex:
         spaces: Sequence[RoutingSpace] = (),
         labels: NDArray[np.int64] | None = None,
     ) -> None:
-        if labels is not None and labels.shape != (graph.n_vertices,):
-            raise ValueError(f"expected labels [{graph.n_vertices}], got {list(labels.shape)}")
+        if labels is not None and (labels.shape != (graph.n_vertices,) or labels.dtype != np.int64):
+            got = f"{list(labels.shape)} of {labels.dtype}"
+            raise ValueError(f"expected labels [{graph.n_vertices}], got {got}")
         self.base, self.graph, self.labels = base, graph, labels
         every = [original_space(base), *spaces]
         self._searchers = {space.name: Searcher(graph, space, base) for space in every}
@@ -142,8 +144,8 @@ class RoutingIndex:
         searcher = self.searcher(space)
         if budget is None and ef is None:
             budget = DEFAULT_BUDGET
-        if isinstance(budget, int | np.integer):
-            budget = self._budget(searcher, int(budget), k, rerank)
+        if budget is not None and not isinstance(budget, Budget):
+            budget = self._budget(searcher, index_of(budget), k, rerank)
         result = searcher.search(queries, k, budget, ef, n_threads, trace)
         if self.labels is not None:
             found = result.ids >= 0

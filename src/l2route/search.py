@@ -1,6 +1,7 @@
 """Beam search under an exact budget: what it may spend, where it routes, what it answers."""
 
 from dataclasses import dataclass
+from operator import index as index_of
 from typing import Literal
 
 import faiss
@@ -13,6 +14,10 @@ from l2route.graph import Graph
 from l2route.memory import pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
+MAX_K = 2**31 - 1
+"""Answers per query that the core can count."""
+MAX_THREADS = 1024
+"""Threads that a search starts at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,8 @@ class Budget:
     """Walked vertices whose true distance is computed at the end."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "routing", index_of(self.routing))
+        object.__setattr__(self, "rerank", index_of(self.rerank))
         if self.routing < 1 or self.rerank < 0:
             raise ValueError(
                 f"expected routing of at least 1 and rerank of at least 0, "
@@ -118,6 +125,8 @@ class RoutingSpace:
 
     def __post_init__(self) -> None:
         n = len(self.rows)
+        if self.dim < 1:
+            raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
         if self.rows.shape != (n, padded_dim(self.dim)):
             raise ValueError(f"expected rows [{n}, {padded_dim(self.dim)}], got {self.rows.shape}")
         if self.scorer not in ("l2", "ip"):
@@ -259,15 +268,18 @@ class Searcher:
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
         """
+        k, n_threads = index_of(k), index_of(n_threads)
+        ef = None if ef is None else index_of(ef)
         rows = self._check(queries, k, budget, ef, n_threads)
+        n = self.graph.n_vertices + 1  # a limit beyond it limits nothing
         call = self._core.trace if trace else self._core.search
         found = call(
             queries=rows,
             k=k,
-            routing=self.graph.n_vertices if budget is None else budget.routing,
-            beam=ef or 0,
-            rerank=self._n_rerank(k, budget, ef),
-            n_threads=n_threads,
+            routing=n - 1 if budget is None else min(n, budget.routing),
+            beam=min(n, ef or 0),
+            rerank=min(n, self._n_rerank(k, budget, ef)),
+            n_threads=min(n_threads, MAX_THREADS),
         )
         ids, scores, n_routing, n_rerank, n_hops = found[:5]
         n_projection = self.space.n_projection
@@ -293,6 +305,8 @@ class Searcher:
     ) -> NDArray[np.float32]:
         if k < 1:
             raise ValueError(f"expected k of at least 1, got {k}")
+        if k > MAX_K:
+            raise ValueError(f"expected k of at most {MAX_K}, got {k}")
         if budget is None and ef is None:
             raise ValueError("expected a budget, an ef or both, got neither")
         if ef is not None and ef < 1:
@@ -304,6 +318,6 @@ class Searcher:
                 "expected a budget with rerank of at least 1, since routing scores are not "
                 f"true distances in space {self.space.name!r}, got 0"
             )
-        one_query = isinstance(queries, np.ndarray) and queries.ndim == 1
-        rows = check_vectors("queries", queries[None] if one_query else queries, self.base.dim)  # type: ignore[index] # is an array
+        given = np.asarray(queries)
+        rows = check_vectors("queries", given[None] if given.ndim == 1 else given, self.base.dim)
         return normalize(rows) if self.base.metric == "cosine" else rows

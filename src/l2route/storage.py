@@ -9,6 +9,7 @@ save.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,18 @@ def check_target(path: Path) -> None:
     """Refuse to write an index over anything that is not one."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path}: expected a directory or nothing, got a file")
-    if path.is_dir() and any(path.iterdir()) and not (path / META).exists():
-        raise ValueError(f"{path}: expected an index or an empty directory, got something else")
+    if not path.is_dir() or all(_is_ours(file.name) for file in path.iterdir()):
+        return
+    try:
+        _read_meta(path / META)
+    except (ValueError, FileNotFoundError) as error:
+        raise ValueError(f"{path}: expected an index or an empty directory, got {error}") from None
 
 
 def _write_array(directory: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
     checksum = _checksum(array)
     file = directory / f"{name}.{checksum[:16]}.npy"
-    if not file.exists():
+    if not _holds(file, checksum):
         temporary = file.with_suffix(".partial")
         with temporary.open("wb") as stream:
             np.lib.format.write_array(stream, array, allow_pickle=False)
@@ -74,13 +79,27 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _remove_strays(directory: Path, used: set[str]) -> None:
     for file in directory.iterdir():
-        ours = file.suffix in (".npy", ".partial")
-        if ours and file.name not in used:
+        if _is_ours(file.name) and file.name not in used:
             file.unlink()
 
 
+def _is_ours(file: str) -> bool:
+    """Whether a save makes files of such a name, beside meta.json."""
+    return re.fullmatch(r"(\w+\.[0-9a-f]{16}\.(npy|partial))|meta\.partial", file) is not None
+
+
+def _holds(file: Path, checksum: str) -> bool:
+    try:
+        return _checksum(np.lib.format.open_memmap(file, mode="r")) == checksum
+    except (OSError, ValueError):
+        return False
+
+
 def _checksum(array: NDArray[Any]) -> str:
-    return hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).hexdigest()
+    """Hash of an array's type, shape and content."""
+    digest = hashlib.blake2b(f"{array.dtype.str} {array.shape}".encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def read_index(
@@ -135,9 +154,11 @@ def _read_array(
         raise
     except Exception as error:  # numpy's header parser raises many kinds on damaged files
         raise ValueError(f"{path}: expected an array file, got {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{path}: expected an array of numbers, got {array.dtype}")
     got = (array.dtype.name, list(array.shape))
     expected = (entry.get("dtype"), entry.get("shape"))
-    if got != expected or not array.flags.c_contiguous:
+    if got != expected or not array.flags.c_contiguous or not array.flags.aligned:
         raise ValueError(f"{path}: expected {expected[0]} {expected[1]}, got {got[0]} {got[1]}")
     if verify and _checksum(array) != entry.get("checksum"):
         raise ValueError(f"{path}: expected checksum {entry.get('checksum')}, got another")

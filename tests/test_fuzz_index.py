@@ -1,0 +1,300 @@
+"""Laws of damaged indexes: an error that says so, or answers; nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route.graph import GraphOptions, build_graph
+from l2route.index import RoutingIndex, load
+from l2route.search import BaseVectors, RoutingSpace, pca_space
+from l2route.storage import META, _checksum
+
+N_SEEDS, N_EACH = 8, 250
+N, DIM = 70, 6
+Files = dict[str, bytes]
+
+WILD_INTEGERS = [-(2**31), -N, -2, -1, 0, 1, 2, N - 1, N, N + 1, 2**16, 2**31 - 1]
+WILD_FLOATS = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0]
+WILD_JSON: list[Any] = [
+    *(None, True, False, -1, 0, 1, 2, 3, DIM, 16, 17, N, 10**9, 2**31, 2**63, 2**64, 10**40),
+    *(0.5, -0.0, 1e308, float("inf"), float("nan"), "", "x", "l2", "ip", "cosine", "original"),
+    *([], [1], {}, {"file": "x"}, [[]], "\0", "..", "\ud800", "int32", "float32", "int64", "void"),
+    *([N, 16], [N], [-1], [N, 16, 1], [0, 16], [2**62, 4], "é" * 300),
+]
+
+
+def small_index(labels: bool) -> RoutingIndex:
+    """An index with upper layers, a PCA space and one with a bias, in little."""
+    vectors = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
+    base = BaseVectors.of(vectors, "l2")
+    graph = build_graph(vectors, "l2", GraphOptions("hnsw", 4, 20))
+    bias = np.linspace(-1, 1, N, dtype=np.float32)
+    spaces = [pca_space(base, 3), RoutingSpace(base.rows, DIM, "ip", bias=bias, name="biased")]
+    return RoutingIndex(base, graph, spaces, np.arange(N) * 3 if labels else None)
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
+    """The files of two indexes, one with labels."""
+    found = []
+    for labels in (False, True):
+        path = tmp_path_factory.mktemp("intact")
+        small_index(labels).save(path)
+        found.append({file.name: file.read_bytes() for file in path.iterdir()})
+    return found
+
+
+def array_names(files: Files) -> list[str]:
+    """Array files, in an order that does not change from run to run."""
+    return sorted(name for name in files if name != META)
+
+
+def some_file(files: Files, rng: random.Random) -> str:
+    """A file with something in it."""
+    return rng.choice(sorted(name for name in files if files[name]))
+
+
+def flip_bytes(files: Files, rng: random.Random) -> None:
+    """Change some bytes of a file; often of a header, which decides about all the rest."""
+    name = some_file(files, rng)
+    content = bytearray(files[name])
+    for _ in range(rng.choice([1, 1, 2, 5, 20])):
+        at = rng.randrange(rng.choice([len(content), min(128, len(content))]))
+        content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1 << rng.randrange(8)])
+    files[name] = bytes(content)
+
+
+def cut(files: Files, rng: random.Random) -> None:
+    """Shorten a file, to nothing at times."""
+    name = some_file(files, rng)
+    content = files[name]
+    files[name] = content[: rng.choice([0, 5, 10, 64, 128, rng.randrange(len(content)), -1])]
+
+
+def extend(files: Files, rng: random.Random) -> None:
+    """Lengthen a file, at its end or inside."""
+    name = some_file(files, rng)
+    content = files[name]
+    at = rng.choice([len(content), rng.randrange(len(content))])
+    files[name] = content[:at] + rng.randbytes(rng.choice([1, 4, 64])) + content[at:]
+
+
+def swap(files: Files, rng: random.Random) -> None:
+    """Exchange two files, or put a copy of one in another's place."""
+    a, b = rng.sample(sorted(files), 2)
+    files[a], files[b] = files[b], rng.choice([files[a], files[b]])
+
+
+def remove(files: Files, rng: random.Random) -> None:
+    """Delete a file."""
+    del files[rng.choice(sorted(files))]
+
+
+def shift(files: Files, rng: random.Random) -> None:
+    """Move an array within its file, so that it does not start at a multiple of its size."""
+    name = rng.choice(array_names(files))
+    content = files[name]
+    length = int.from_bytes(content[8:10], "little")
+    header = content[10 : 10 + length].rstrip() + b" " * rng.randrange(4) + b"\n"
+    data = content[10 + length :]
+    files[name] = content[:8] + len(header).to_bytes(2, "little") + header + data
+
+
+def set_values(files: Files, rng: random.Random) -> None:
+    """Put wild numbers into an array, or mere wrong ones."""
+    name = rng.choice(array_names(files))
+    array = read_array(files[name])
+    if array is None or not array.size or array.dtype.kind not in "fi":
+        return
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    wild = rng.choice([wild, range(N)])
+    for _ in range(rng.choice([1, 1, 3, 10])):
+        array.flat[rng.randrange(array.size)] = rng.choice(wild)
+    files[name] = array_file(array)
+
+
+def set_shape(files: Files, rng: random.Random) -> None:
+    """Give an array another shape, length or type."""
+    name = rng.choice(array_names(files))
+    array = read_array(files[name])
+    if array is None or not array.ndim or array.dtype.kind not in "fiu":
+        return
+    changes: list[Callable[[], NDArray[Any]]] = [
+        lambda: array[:-1],
+        lambda: array[:1],
+        lambda: array[:0],
+        lambda: np.concatenate([array, array]),
+        lambda: array[..., None],
+        lambda: array.reshape(-1),
+        lambda: array.reshape(1, -1),
+        lambda: array.T,
+        lambda: array[::-1],
+        lambda: array[..., :-1],
+        lambda: array[..., :0],
+        lambda: array.astype(
+            rng.choice([np.int64, np.int32, np.float32, np.float64, ">i4", ">f4"])
+        ),
+        lambda: np.ascontiguousarray(array).view(np.uint8),
+        lambda: np.zeros(array.shape, dtype=rng.choice(["U3", "S2", "M8[s]", "i4,f4", "?", "c8"])),
+    ]
+    with np.errstate(invalid="ignore"):  # a wild float has no integer
+        files[name] = array_file(np.asarray(rng.choice(changes)()))
+
+
+def containers(value: Any) -> list[Any]:
+    """Every object and list of a JSON document."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [value] if isinstance(value, dict | list) and value else []
+    return found + [box for each in inner for box in containers(each)]
+
+
+def edit_json(files: Files, rng: random.Random) -> None:
+    """Change, remove, rename or exchange values of meta.json."""
+    meta = json.loads(files[META])
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        box = rng.choice(containers(meta) or [[None]])
+        keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
+        key, other = rng.choice(keys), rng.choice(keys)
+        kind = rng.randrange(5)
+        if kind == 0:
+            del box[key]
+        elif kind == 1:
+            box[key], box[other] = box[other], box[key]
+        elif kind == 2 and isinstance(box[key], int) and not isinstance(box[key], bool):
+            box[key] += rng.choice([-1, 1, 2, 16])
+        elif kind == 3 and isinstance(box, dict):
+            box[rng.choice([other + "0", "space0_bias", "labels", "layer0_vertices"])] = deepcopy(
+                box[key]
+            )
+        else:
+            box[key] = deepcopy(rng.choice(WILD_JSON))
+    files[META] = json.dumps(meta).encode()
+
+
+MUTATIONS: list[Callable[[Files, random.Random], None]] = [
+    *(flip_bytes, cut, extend, swap, remove, shift, shift, set_shape, set_shape),
+    *(set_values, set_values, set_values, set_values, edit_json, edit_json, edit_json),
+]
+
+
+def read_array(content: bytes) -> NDArray[Any] | None:
+    """The array in a file, if there is one."""
+    try:
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception:  # numpy raises many kinds on damaged files
+        return None
+    return array if isinstance(array, np.ndarray) else None
+
+
+def array_file(array: NDArray[Any]) -> bytes:
+    """What np.save writes."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    return stream.getvalue()
+
+
+def agree(files: Files) -> None:
+    """Make meta.json say of each array what is in its file, so that only contents are wrong."""
+    try:
+        meta = json.loads(files[META])
+        for entry in meta["arrays"].values():
+            array = read_array(files[entry["file"]])
+            if array is not None:
+                entry.update(dtype=array.dtype.name, shape=list(array.shape))
+                entry.update(checksum=_checksum(array))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return
+    files[META] = json.dumps(meta).encode()
+
+
+def check(path: Path, mmap: bool, verify: bool) -> str:
+    """Load an index and search it in every space; tell how it went."""
+    try:
+        index = load(path, mmap=mmap, verify=verify)
+    except FileNotFoundError as error:
+        assert str(path) in str(error)  # noqa: PT017 # an error is right, and so is none
+        return "no file"
+    except ValueError as error:
+        assert str(path) in str(error)  # noqa: PT017 # the same
+        assert "expected" in str(error)  # noqa: PT017 # the same
+        return "refused"
+    known = {-1, *(range(len(index)) if index.labels is None else index.labels.tolist())}
+    for space in index.spaces:
+        for limit in ({"ef": 9}, {"budget": 10**6}):
+            found = index.search(np.ones((2, index.dim)), k=4, space=space.name, **limit)
+            assert set(found.ids.ravel().tolist()) <= known
+            assert found.distances.shape == (2, 4)
+    index.info()
+    return "index"
+
+
+def write(path: Path, files: Files, before: Files) -> None:
+    """Make a directory hold these files, given what it held before."""
+    for name in before.keys() - files.keys():
+        (path / name).unlink()
+    for name, content in files.items():
+        if before.get(name) != content:
+            (path / name).write_bytes(content)
+
+
+@pytest.mark.parametrize("seed", range(N_SEEDS))
+def test_a_damaged_index_is_refused_or_answers(
+    intact: list[Files], tmp_path: Path, seed: int
+) -> None:
+    """Whatever happened to an index's files, loading it is an error that says so or an index.
+
+    The error is a ValueError or a FileNotFoundError with the path; the index answers with ids of
+    its own. A quarter of the indexes is loaded unverified, and of a half meta.json is made to agree
+    with the damage, so that checks of contents are all that stands between it and the core.
+    """
+    rng = random.Random(seed)
+    outcomes: Counter[str] = Counter()
+    before: Files = {}
+    for trial in range(N_EACH):
+        files = dict(rng.choice(intact))
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            if META in files and len(files) > 1:
+                rng.choice(MUTATIONS)(files, rng) if is_json(files) else flip_bytes(files, rng)
+        if META in files and rng.random() < 0.5:
+            agree(files)
+        write(tmp_path, files, before)
+        before = files
+        mmap, verify = rng.random() < 0.5, rng.random() < 0.75
+        try:
+            outcomes[check(tmp_path, mmap, verify)] += 1
+        except Exception as error:
+            where = f"seed {seed}, trial {trial}, mmap={mmap}, verify={verify}"
+            raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+    assert outcomes["index"] > N_EACH // 10  # the search is exercised too
+    assert outcomes["refused"] > N_EACH // 2
+
+
+def is_json(files: Files) -> bool:
+    """Whether meta.json can be edited still."""
+    try:
+        return isinstance(json.loads(files[META]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def test_an_intact_index_answers(intact: list[Files], tmp_path: Path) -> None:
+    """Without damage, the check that the test above makes finds an index."""
+    for files in intact:
+        path = tmp_path / str(len(files))
+        path.mkdir()
+        write(path, files, {})
+        assert check(path, mmap=True, verify=True) == "index"
+        agree(files)
+        write(path, files, {})
+        assert check(path, mmap=False, verify=True) == "index"

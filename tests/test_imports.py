@@ -1,0 +1,441 @@
+"""Laws of graphs taken from faiss and hnswlib."""
+
+from __future__ import annotations
+
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import faiss
+import hnswlib
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route.data import METRICS, normalize
+from l2route.graph import Graph, knn_lists
+from l2route.imports import import_faiss, import_hnswlib
+from l2route.index import RoutingIndex, from_faiss, from_hnswlib
+
+N, DIM = 600, 10
+Rows = dict[int, list[int]]
+"""Neighbours of each vertex of a layer."""
+
+
+@pytest.fixture(scope="module")
+def vectors() -> NDArray[np.float32]:
+    """Vectors without ties [600, 10]."""
+    return np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def queries() -> NDArray[np.float32]:
+    """Other vectors [50, 10]."""
+    return np.random.default_rng(1).normal(size=(50, DIM)).astype(np.float32)
+
+
+def rows_of(graph: Graph) -> list[Rows]:
+    """Neighbour lists of a graph, the bottom layer first."""
+    layers: list[tuple[Any, NDArray[np.int32]]] = [(range(graph.n_vertices), graph.neighbors)]
+    layers += [(layer.vertices.tolist(), layer.neighbors) for layer in reversed(graph.upper)]
+    return [
+        {
+            vertex: [neighbor for neighbor in row if neighbor >= 0]
+            for vertex, row in zip(vertices, neighbors.tolist(), strict=True)
+        }
+        for vertices, neighbors in layers
+    ]
+
+
+def faiss_hnsw(vectors: NDArray[np.float32], metric: int = faiss.METRIC_L2, m: int = 4) -> Any:
+    """A faiss HNSW; of a low degree, so that it has several layers."""
+    index = faiss.IndexHNSWFlat(DIM, m, metric)
+    index.add(vectors)
+    return index
+
+
+def faiss_nsg(vectors: NDArray[np.float32]) -> Any:
+    """A faiss NSG."""
+    index = faiss.IndexNSGFlat(DIM, 12)
+    index.build(vectors, knn_lists(vectors, "l2", 32, exact=True))
+    return index
+
+
+def naive_faiss_rows(hnsw: Any) -> list[Rows]:
+    """What faiss's arrays say, one neighbour at a time."""
+    levels, offsets, widths, links = (
+        faiss.vector_to_array(array).tolist()
+        for array in (hnsw.levels, hnsw.offsets, hnsw.cum_nneighbor_per_level, hnsw.neighbors)
+    )
+    layers: list[Rows] = [{} for _ in range(hnsw.max_level + 1)]
+    for vertex, n_levels in enumerate(levels):
+        for level in range(n_levels):
+            begin = offsets[vertex] + widths[level]
+            end = offsets[vertex] + widths[level + 1]
+            layers[level][vertex] = [link for link in links[begin:end] if link >= 0]
+    return layers
+
+
+def test_every_layer_of_a_faiss_hnsw_is_taken(vectors: NDArray[np.float32]) -> None:
+    """Vertices, neighbours and entry are those of faiss, layer by layer."""
+    index = faiss_hnsw(vectors)
+    imported = import_faiss(index)
+    assert rows_of(imported.graph) == naive_faiss_rows(index.hnsw)
+    assert len(imported.graph.upper) > 1
+    assert imported.graph.entries.tolist() == [index.hnsw.entry_point]
+    np.testing.assert_array_equal(imported.vectors, vectors)
+    assert imported.labels is None
+    assert imported.metric == "l2"
+
+
+def test_faiss_nsg_is_taken(vectors: NDArray[np.float32]) -> None:
+    """Neighbours and entry are those of faiss's NSG."""
+    index = faiss_nsg(vectors)
+    imported = import_faiss(index)
+    final = index.nsg.get_final_graph()
+    naive = {vertex: [final.at(vertex, i) for i in range(final.K)] for vertex in range(N)}
+    naive = {vertex: [x for x in row if x >= 0] for vertex, row in naive.items()}
+    assert rows_of(imported.graph) == [naive]
+    assert imported.graph.entries.tolist() == [index.nsg.enterpoint]
+    np.testing.assert_array_equal(imported.vectors, vectors)
+
+
+def test_imported_graph_outlives_its_index(vectors: NDArray[np.float32]) -> None:
+    """What is imported is a copy: the faiss index may be changed and deleted."""
+    for make in (faiss_hnsw, faiss_nsg):
+        index = make(vectors)
+        imported = import_faiss(index)
+        rows, values = rows_of(imported.graph), imported.vectors.copy()
+        index.reset()
+        del index
+        assert rows_of(imported.graph) == rows
+        np.testing.assert_array_equal(imported.vectors, values)
+
+
+@pytest.mark.parametrize("wrapper", [faiss.IndexIDMap, faiss.IndexIDMap2])
+def test_labels_of_an_id_map_are_kept(vectors: NDArray[np.float32], wrapper: Any) -> None:
+    """Answers from an IndexIDMap are called what it calls them."""
+    labels = np.random.default_rng(0).permutation(N).astype(np.int64) * 10**12
+    index = wrapper(faiss.IndexHNSWFlat(DIM, 16))
+    index.add_with_ids(vectors, labels)
+    imported = import_faiss(index)
+    assert imported.labels is not None
+    np.testing.assert_array_equal(imported.labels, labels)
+    assert from_faiss(index).search(vectors[7], k=1, ef=N).ids.tolist() == [[labels[7]]]
+
+
+def test_labels_that_are_row_numbers_are_none(vectors: NDArray[np.float32]) -> None:
+    """An id map that maps every row to itself is no label."""
+    index = faiss.IndexIDMap(faiss.IndexHNSWFlat(DIM, 4))
+    index.add_with_ids(vectors, np.arange(N))
+    assert import_faiss(index).labels is None
+
+
+def other_faiss_indexes(vectors: NDArray[np.float32]) -> dict[str, tuple[Any, str]]:
+    """Things that are no faiss graph of float vectors, with what the message says of them."""
+    flat = faiss.IndexFlatL2(DIM)
+    flat.add(vectors)
+    labelled = faiss.IndexIDMap(faiss.IndexFlatL2(DIM))
+    labelled.add_with_ids(vectors, np.arange(N))
+    binary = faiss.IndexBinaryHNSW(64, 4)
+    binary.add(np.random.default_rng(0).integers(0, 256, (100, 8), dtype=np.uint8))
+    return {
+        "flat": (flat, "expected a faiss IndexHNSW or IndexNSG, got IndexFlatL2"),
+        "labelled flat": (labelled, "expected a faiss IndexHNSW or IndexNSG, got IndexFlatL2"),
+        "empty hnsw": (faiss.IndexHNSWFlat(DIM, 4), "expected an index with vectors, got an empty"),
+        "empty nsg": (faiss.IndexNSGFlat(DIM, 4), "expected an index with vectors, got an empty"),
+        "l1": (faiss_hnsw(vectors, faiss.METRIC_L1), "expected .*metric l2 or ip, got metric 2"),
+        "binary": (binary, "expected a faiss .*, got IndexBinaryHNSW"),
+        "array": (vectors, "expected a faiss .*, got ndarray"),
+        "nothing": (None, "expected a faiss .*, got NoneType"),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flat", "labelled flat", "empty hnsw", "empty nsg", "l1", "binary", "array", "nothing"],
+)
+def test_other_faiss_indexes_are_refused(vectors: NDArray[np.float32], name: str) -> None:
+    """What is no faiss graph, or an empty one, is named in the error."""
+    index, message = other_faiss_indexes(vectors)[name]
+    with pytest.raises(ValueError, match=message):
+        import_faiss(index)
+
+
+def test_faiss_file_is_read(vectors: NDArray[np.float32], tmp_path: Path) -> None:
+    """A saved faiss index is imported as the index itself is."""
+    for name, make in {"hnsw": faiss_hnsw, "nsg": faiss_nsg}.items():
+        index = make(vectors)
+        faiss.write_index(index, str(tmp_path / name))
+        direct, read = import_faiss(index), import_faiss(tmp_path / name)
+        assert rows_of(read.graph) == rows_of(direct.graph)
+        np.testing.assert_array_equal(read.vectors, direct.vectors)
+
+
+def test_bad_faiss_file_is_refused(tmp_path: Path) -> None:
+    """A file that faiss cannot read is named; so is one that is not there."""
+    (tmp_path / "text").write_text("no index at all")
+    with pytest.raises(ValueError, match=r"text: expected a saved faiss index"):
+        from_faiss(tmp_path / "text")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        from_faiss(str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
+def test_faiss_and_import_agree(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], metric: int
+) -> None:
+    """An exhaustive search of the imported index gives faiss's own answers."""
+    index = faiss_hnsw(vectors, metric, m=16)
+    index.hnsw.efSearch = N
+    distances, ids = index.search(queries, 8)
+    found = from_faiss(index).search(queries, k=8, ef=N)
+    np.testing.assert_array_equal(found.ids, ids)
+    sign = 1 if metric == faiss.METRIC_L2 else -1
+    np.testing.assert_allclose(found.distances, sign * distances, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "nsg"])
+def test_every_vector_of_faiss_finds_itself(vectors: NDArray[np.float32], kind: str) -> None:
+    """Self-recall of an imported index is 1."""
+    index = faiss_hnsw(vectors, m=16) if kind == "hnsw" else faiss_nsg(vectors)
+    found = from_faiss(index).search(vectors, k=1, ef=N)
+    assert found.ids[:, 0].tolist() == list(range(N))
+    assert not found.distances.any()
+
+
+def hnswlib_index(
+    vectors: NDArray[np.float32],
+    space: str = "l2",
+    labels: NDArray[np.int64] | None = None,
+    m: int = 4,
+) -> Any:
+    """An hnswlib index with room to spare; of a low degree, so that it has several layers."""
+    index = hnswlib.Index(space, DIM)
+    index.init_index(N + 50, M=m, ef_construction=50, random_seed=3)
+    index.add_items(vectors, np.arange(N) if labels is None else labels, num_threads=1)
+    return index
+
+
+def naive_hnswlib_rows(state: dict[str, Any]) -> tuple[list[Rows], dict[int, list[float]]]:
+    """What hnswlib's memory says, one link at a time, by label: rows of each layer, vectors."""
+    level0, upper = state["data_level0"].tobytes(), state["link_lists"].tobytes()
+    n, size = state["cur_element_count"], state["size_data_per_element"]
+    label_of = {}
+    vectors = {}
+    for element in range(n):
+        at = element * size
+        (label,) = struct.unpack_from("<Q", level0, at + state["label_offset"])
+        label_of[element] = label
+        values = struct.unpack_from(f"<{state['dim']}f", level0, at + state["offset_data"])
+        vectors[label] = list(values)
+
+    def links(memory: bytes, at: int) -> list[int]:
+        (count,) = struct.unpack_from("<H", memory, at)
+        return [label_of[x] for x in struct.unpack_from(f"<{count}I", memory, at + 4)]
+
+    layers: list[Rows] = [{} for _ in range(state["max_level"] + 1)]
+    at = 0
+    for element in range(n):
+        layers[0][label_of[element]] = links(level0, element * size + state["offset_level0"])
+        for level in range(1, state["element_levels"][element] + 1):
+            layers[level][label_of[element]] = links(upper, at)
+            at += state["size_links_per_element"]
+    return layers, vectors
+
+
+LABELS = {
+    "rows": np.arange(N),
+    "shuffled": np.random.default_rng(2).permutation(N),
+    "sparse": np.random.default_rng(3).permutation(N) * 10**10 + 7,
+}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("space", METRICS)
+@pytest.mark.parametrize("saved", [False, True])
+def test_every_layer_of_an_hnswlib_index_is_taken(
+    vectors: NDArray[np.float32], tmp_path: Path, space: str, labels: str, saved: bool
+) -> None:
+    """Vertices, neighbours, entry, vectors and labels are hnswlib's, in the order of the labels."""
+    index = hnswlib_index(vectors, space, LABELS[labels])
+    index.save_index(str(tmp_path / "index"))
+    imported = import_hnswlib(tmp_path / "index", space) if saved else import_hnswlib(index)
+    state = index.__getstate__()[0]
+    layers, values = naive_hnswlib_rows(state)
+    label_of = sorted(values)
+
+    def labelled(rows: Rows) -> Rows:
+        return {label_of[v]: [label_of[u] for u in row] for v, row in rows.items()}
+
+    assert [labelled(rows) for rows in rows_of(imported.graph)] == layers
+    assert len(layers) > 2
+    np.testing.assert_array_equal(imported.vectors, [values[label] for label in label_of])
+    if labels == "sparse":
+        assert imported.labels is not None
+        assert imported.labels.tolist() == label_of
+    else:
+        assert imported.labels is None
+    inserted_first = state["label_lookup_internal"].tolist().index(state["enterpoint_node"])
+    entry = state["label_lookup_external"][inserted_first]
+    assert [label_of[v] for v in imported.graph.entries] == [entry]
+    assert imported.metric == space
+
+
+@pytest.mark.parametrize("labels", LABELS)
+@pytest.mark.parametrize("space", METRICS)
+def test_hnswlib_and_import_agree(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], space: str, labels: str
+) -> None:
+    """An exhaustive search of the imported index gives hnswlib's own answers."""
+    index = hnswlib_index(vectors, space, LABELS[labels], m=16)
+    index.set_ef(N)
+    ids, distances = index.knn_query(queries, 8)
+    found = from_hnswlib(index).search(queries, k=8, ef=N)
+    np.testing.assert_array_equal(found.ids, ids.astype(np.int64))
+    offset = 1 if space == "ip" else 0  # hnswlib's distance is one less the product
+    np.testing.assert_allclose(found.distances + offset, distances, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("space", ["l2", "cosine"])
+def test_every_vector_of_hnswlib_finds_itself(vectors: NDArray[np.float32], space: str) -> None:
+    """Self-recall of an imported index is 1."""
+    found = from_hnswlib(hnswlib_index(vectors, space, m=16)).search(vectors, k=1, ef=N)
+    assert found.ids[:, 0].tolist() == list(range(N))
+    np.testing.assert_allclose(found.distances, 0, atol=1e-6)
+
+
+def test_hnswlib_cosine_has_unit_vectors(vectors: NDArray[np.float32]) -> None:
+    """The vectors of a cosine index are those hnswlib keeps, of length one."""
+    imported = import_hnswlib(hnswlib_index(vectors, "cosine"))
+    np.testing.assert_allclose(imported.vectors, normalize(vectors), atol=1e-6)
+
+
+@pytest.mark.parametrize("entry", ["medoid", 5, [9, 2]])
+def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: Any) -> None:
+    """With an entry only the bottom layer is taken, and a search starts there."""
+    taken = [from_hnswlib(hnswlib_index(vectors), entry=entry)]
+    taken += [from_faiss(faiss_hnsw(vectors), entry=entry)]
+    for index in taken:
+        assert index.graph.upper == ()
+        first = index.search(vectors[:1], k=1, budget=1, trace=True)
+        assert first.trace is not None
+        assert first.trace.of(0).tolist() == index.graph.entries[:1].tolist()
+        if entry != "medoid":
+            assert index.graph.entries.tolist() == np.atleast_1d(entry).tolist()
+
+
+def test_deleted_elements_are_refused(vectors: NDArray[np.float32], tmp_path: Path) -> None:
+    """An index with deleted elements is refused; with them back it is taken."""
+    index = hnswlib_index(vectors)
+    index.mark_deleted(17)
+    with pytest.raises(ValueError, match="expected no deleted elements"):
+        import_hnswlib(index)
+    index.save_index(str(tmp_path / "index"))
+    with pytest.raises(ValueError, match="expected no deleted elements"):
+        import_hnswlib(tmp_path / "index", "l2")
+    index.unmark_deleted(17)
+    assert import_hnswlib(index).graph.n_vertices == N
+
+
+def test_one_element_is_an_index() -> None:
+    """An hnswlib index of one vector is imported and searched."""
+    index = hnswlib.Index("l2", 3)
+    index.init_index(1)
+    index.add_items(np.ones((1, 3)), [42])
+    assert from_hnswlib(index).search(np.zeros(3), k=2).ids.tolist() == [[42, -1]]
+
+
+def test_other_hnswlib_things_are_refused(vectors: NDArray[np.float32], tmp_path: Path) -> None:
+    """What is no hnswlib index, or an empty one, is refused; a missing file is missing."""
+    empty = hnswlib.Index("l2", DIM)
+    empty.init_index(10)
+    brute_force = hnswlib.BFIndex("l2", DIM)
+    brute_force.init_index(N)
+    brute_force.add_items(vectors)
+    for wrong in (empty, brute_force, vectors, None, 42):
+        with pytest.raises(ValueError, match=r"expected .*hnswlib"):
+            import_hnswlib(wrong)
+    with pytest.raises(ValueError, match=r"expected metric .* got 'hamming'"):
+        import_hnswlib(hnswlib_index(vectors), "hamming")
+    with pytest.raises(FileNotFoundError, match="absent"):
+        import_hnswlib(tmp_path / "absent")
+
+
+def test_hnswlib_index_without_memory_is_refused() -> None:
+    """An hnswlib index before its init_index is refused: hnswlib itself would crash."""
+    script = """
+import hnswlib
+from l2route import from_hnswlib
+try:
+    from_hnswlib(hnswlib.Index("l2", 8))
+except ValueError as error:
+    assert "expected" in str(error), error
+else:
+    raise AssertionError("not refused")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+HEADER = struct.Struct("<6QiI3QdQ")
+FIELDS = HEADER.unpack(bytes(HEADER.size))
+WILD = [0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
+
+
+@pytest.fixture(scope="module")
+def saved(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """An intact file of hnswlib, of 120 elements."""
+    index = hnswlib.Index("l2", DIM)
+    index.init_index(150, M=3, ef_construction=20, random_seed=1)
+    index.add_items(vectors[:120], np.arange(120) * 3)
+    path = tmp_path_factory.mktemp("hnswlib") / "index"
+    index.save_index(str(path))
+    return path.read_bytes()
+
+
+def check_damaged(path: Path, content: bytes) -> RoutingIndex | None:
+    """Import a damaged file: a ValueError, or an index that can be searched."""
+    path.write_bytes(content)
+    try:
+        index = from_hnswlib(path)
+    except ValueError as error:
+        assert "expected" in str(error)  # noqa: PT017 # any error must say so, none is fine too
+        return None
+    known = {-1, *(range(len(index)) if index.labels is None else index.labels.tolist())}
+    found = index.search(np.zeros(index.dim), k=20, ef=40)
+    assert set(found.ids.ravel().tolist()) <= known
+    return index
+
+
+def test_truncated_hnswlib_files_are_refused(saved: bytes, tmp_path: Path) -> None:
+    """A file cut anywhere is refused: in its header, its elements or its upper links."""
+    for length in [*range(0, len(saved), 61), *range(90, 100), len(saved) - 1]:
+        assert check_damaged(tmp_path / "index", saved[:length]) is None
+
+
+def test_wild_headers_of_hnswlib_are_no_danger(saved: bytes, tmp_path: Path) -> None:
+    """Any header, however wild its numbers, is refused or harmless."""
+    for field in range(len(FIELDS)):
+        for wild in WILD:
+            values = list(HEADER.unpack_from(saved))
+            if field == 6:  # max_level, an int
+                values[field] = wild - 2**31 if wild < 2**32 else -1
+            else:
+                values[field] = wild % 2**32 if field == 7 else wild
+            check_damaged(tmp_path / "index", HEADER.pack(*values) + saved[HEADER.size :])
+
+
+def test_mutated_hnswlib_files_are_no_danger(saved: bytes, tmp_path: Path) -> None:
+    """Damaged bytes give a ValueError or an index whose answers are its labels."""
+    rng = random.Random(0)
+    n_taken = 0
+    for _ in range(400):
+        content = bytearray(saved)
+        for _ in range(rng.choice([1, 1, 2, 8])):
+            at = rng.choice([rng.randrange(HEADER.size), rng.randrange(len(content))])
+            content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1])
+        n_taken += check_damaged(tmp_path / "index", bytes(content)) is not None
+    assert 20 < n_taken < 380  # damage to vectors goes unseen; damage to links does not
