@@ -1,0 +1,48 @@
+"""Recall pinned from both sides: a change that loses, or finds, too much is noticed."""
+
+import numpy as np
+import pytest
+
+from l2route import RoutingIndex, load
+from l2route.datasets import demo_words
+from l2route.evaluation.metrics import recall_at
+from l2route.truth import Truth, exact_neighbors
+
+# Recall@1 of 1,000 words among 10,000 (glove.6B.50d, split seed 0; NSW, degree 16, efConstruction
+# 300, entry 0, seed 0), measured by this test. A standard error is at most 0.016.
+PINNED = {(None, 64): 0.132, (None, 128): 0.500, (None, 256): 0.794, (12, 128): 0.454}
+TOLERANCE = 0.03
+
+
+@pytest.fixture(scope="module")
+def words() -> tuple[np.ndarray, np.ndarray, Truth]:
+    """Base, queries and their exact neighbours."""
+    data = demo_words(n_base=10_000, n_learn=1, n_query=1_000).dataset
+    return data.base, data.query, exact_neighbors(data.base, data.query, 1)
+
+
+@pytest.fixture(scope="module")
+def indexes(
+    words: tuple[np.ndarray, np.ndarray, Truth], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int | None, RoutingIndex]:
+    """The plain graph and the PCA baseline, as read back from disk."""
+    opened = {}
+    for pca_dim in {pca_dim for pca_dim, _ in PINNED}:
+        path = tmp_path_factory.mktemp("recall") / f"{pca_dim}.l2r"
+        RoutingIndex.build(words[0], entry=0, pca_dim=pca_dim).save(path)
+        opened[pca_dim] = load(path, mmap=True)
+    return opened
+
+
+@pytest.mark.parametrize(("pca_dim", "budget"), PINNED)
+def test_recall_is_what_it_was(
+    words: tuple[np.ndarray, np.ndarray, Truth],
+    indexes: dict[int | None, RoutingIndex],
+    pca_dim: int | None,
+    budget: int,
+) -> None:
+    """Recall@1 at a budget stays where it was measured, neither below nor above."""
+    _, queries, truth = words
+    result = indexes[pca_dim].search(queries, k=1, budget=budget)
+    recall = recall_at(result.distances, truth.distances, 1)
+    assert recall == pytest.approx(PINNED[pca_dim, budget], abs=TOLERANCE)
