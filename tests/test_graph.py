@@ -212,7 +212,7 @@ def test_one_vector_is_a_graph(kind: GraphKind) -> None:
 @pytest.mark.parametrize("kind", ["knn", "approximate-knn", "nsg"])
 def test_one_vector_has_no_neighbors(kind: GraphKind) -> None:
     """A k-NN graph, and what is built from one, needs two vectors."""
-    with pytest.raises(ValueError, match=r"expected at least 2 vectors .* got 1"):
+    with pytest.raises(ValueError, match=r"expected at least (2|10) vectors .* got 1"):
         built(np.ones((1, 3)), kind=kind)
 
 

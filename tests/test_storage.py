@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -534,3 +535,24 @@ def test_pickles_are_not_run(tmp_path: Path, mmap: bool) -> None:
     with pytest.raises(ValueError, match=r"bomb\.npy: expected"):
         read_index(tmp_path, mmap=mmap, verify=False)
     assert not (tmp_path / "boom").exists()
+
+
+def test_loading_while_another_saves(tmp_path: Path) -> None:
+    """A reader that finds its arrays gone reads the index that replaced them."""
+    saved(tmp_path, 1)
+    stop = threading.Event()
+
+    def save_again() -> None:
+        while not stop.is_set():
+            saved(tmp_path, 2)
+            saved(tmp_path, 1)
+
+    saver = threading.Thread(target=save_again)
+    saver.start()
+    try:
+        for _ in range(100):
+            read = read_index(tmp_path)
+            assert same(read, content(1)) or same(read, content(2))
+    finally:
+        stop.set()
+        saver.join()

@@ -153,9 +153,10 @@ def hops_from(graph: Graph, sources: NDArray[np.int32]) -> NDArray[np.int32]:
 
 def medoid(vectors: NDArray[np.float32]) -> int:
     """The vertex nearest to the mean of all vectors [n, dim]."""
-    mean = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    _, nearest = faiss.knn(mean[None], np.ascontiguousarray(vectors), 1)
-    return int(nearest[0, 0])
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    parts = np.array_split(vectors, -(-len(vectors) // 4096))  # bounds the float64 copies
+    distances = [((part - mean) ** 2).sum(axis=1) for part in parts]
+    return int(np.concatenate(distances).argmin())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def _check_options(options: GraphOptions) -> None:
         raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
     if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
         raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
-    lowest = 4 if options.kind == "nsg" else 1
+    lowest = 8 if options.kind == "nsg" else 1
     if options.degree < lowest:
         raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
     if options.ef_construction < 1:
@@ -289,29 +290,25 @@ def _build_hnsw(
 def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
     if metric == "ip":
         raise ValueError("expected metric l2 or cosine for nsg, got ip")
-    n_candidates = max(64, 2 * options.degree)
-    _check_nsg(base, n_candidates)
-    candidates = knn_lists(base, metric, n_candidates, exact=True)
+    if len(base) < 10:
+        raise ValueError(f"expected at least 10 vectors for nsg, got {len(base)}")
+    spread = _spread_out(base, options.seed)
+    candidates = knn_lists(spread, metric, max(64, 2 * options.degree), exact=True)
     index = faiss.IndexNSGFlat(base.shape[1], index_of(options.degree), faiss_metric(metric))
     index.nsg.rng = faiss.RandomGenerator(_faiss_seed(options.seed))
-    index.build(base, candidates)
+    index.nsg.L = min(index.nsg.L, len(base))
+    index.nsg.search_L = min(index.nsg.search_L, len(base))
+    index.build(spread, candidates)
     return graph_of_nsg(index.nsg)
 
 
-def _check_nsg(base: NDArray[np.float32], n_candidates: int) -> None:
-    """Refuse what faiss would search a connected graph of for ever."""
-    if len(base) <= n_candidates:
-        if len(base) < 2:
-            raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {len(base)}")
-        raise ValueError(
-            f"expected more than {n_candidates} vectors for nsg of this degree, got {len(base)}"
-        )
-    rows = np.ascontiguousarray(base).view(np.dtype((np.void, base.shape[1] * 4)))[:, 0]
-    n_copies = int(np.unique(rows, return_counts=True)[1].max())
-    if n_copies > n_candidates // 4:
-        raise ValueError(
-            f"expected at most {n_candidates // 4} copies of a vector for nsg, got {n_copies}"
-        )
+def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """Vectors with equal distances told apart; among ties faiss seeks a connected NSG for ever."""
+    rng = np.random.default_rng(_faiss_seed(seed))
+    noise = rng.standard_normal(base.shape, dtype=np.float32)
+    scale = float(base.std()) or float(np.abs(base).max()) or 1.0
+    noise *= 1e-3 * scale
+    return np.add(base, noise, dtype=np.float32)
 
 
 def knn_lists(

@@ -136,7 +136,8 @@ class RoutingIndex:
                 projection included; never exceeded. 256 if neither it nor `ef` is given.
             ef: beam width, as in hnswlib and faiss.
             rerank: how many of the budget go to true distances at the end, in spaces whose scores
-                are not true distances; by default the larger of 32 and k.
+                are not true distances; by default the larger of 32 and k, or without a budget
+                the whole beam.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
@@ -146,7 +147,7 @@ class RoutingIndex:
             budget = DEFAULT_BUDGET
         if budget is not None and not isinstance(budget, Budget):
             budget = self._budget(searcher, index_of(budget), k, rerank)
-        result = searcher.search(queries, k, budget, ef, n_threads, trace)
+        result = searcher.search(queries, k, budget, ef, n_threads, trace, rerank)
         if self.labels is not None:
             found = result.ids >= 0
             result.ids[found] = self.labels[result.ids[found]]
@@ -225,12 +226,14 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
     """
     meta, arrays = read_index(Path(path), mmap=mmap, verify=verify)
     try:
-        return _assemble(meta, arrays)
+        return _assemble(meta, arrays, verify=verify)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: expected an intact index, got {error}") from error
 
 
-def _assemble(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingIndex:
+def _assemble(
+    meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, verify: bool
+) -> RoutingIndex:
     dim = int(meta["dim"])
     rows = _require(arrays, "vectors", np.float32, 2)
     if dim < 1 or rows.shape[1] != padded_dim(dim):
@@ -243,7 +246,10 @@ def _assemble(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Ro
     labels = _require(arrays, "labels", np.int64, 1) if "labels" in arrays else None
     spaces = [_space(i, entry, arrays) for i, entry in enumerate(meta["spaces"])]
     base = BaseVectors(rows, dim, check_metric(meta["metric"]))
-    return RoutingIndex(base, graph, spaces, labels)
+    index = RoutingIndex(base, graph, spaces, labels)
+    if verify and any(space.rows[:, space.dim :].any() for space in index.spaces):
+        raise ValueError("expected rows padded with zeros beyond their dimension")
+    return index
 
 
 def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:

@@ -256,6 +256,7 @@ class Searcher:
         ef: int | None = None,
         n_threads: int = 0,
         trace: bool = False,
+        rerank: int | None = None,
     ) -> SearchResult:
         """Answer queries within a budget, a beam width, or both.
 
@@ -267,6 +268,8 @@ class Searcher:
                 the vertices to rerank are kept whatever it is. None for no limit.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
+            rerank: true distances at the end of a search without a budget; all of the beam by
+                default. A budget says its own.
         """
         k, n_threads = index_of(k), index_of(n_threads)
         ef = None if ef is None else index_of(ef)
@@ -278,7 +281,7 @@ class Searcher:
             k=k,
             routing=n - 1 if budget is None else min(n, budget.routing),
             beam=min(n, ef or 0),
-            rerank=min(n, self._n_rerank(k, budget, ef)),
+            rerank=min(n, self._n_rerank(k, budget, ef, rerank)),
             n_threads=min(n_threads, MAX_THREADS),
         )
         ids, scores, n_routing, n_rerank, n_hops = found[:5]
@@ -295,10 +298,14 @@ class Searcher:
             trace=Trace(*found[5:]) if trace else None,
         )
 
-    def _n_rerank(self, k: int, budget: Budget | None, ef: int | None) -> int:
+    def _n_rerank(self, k: int, budget: Budget | None, ef: int | None, rerank: int | None) -> int:
         if not self.reranks:
             return 0
-        return max(k, ef or 0) if budget is None else budget.rerank
+        if budget is not None:
+            return budget.rerank
+        if rerank is not None and rerank < 1:
+            raise ValueError(f"expected rerank of at least 1, got {rerank}")
+        return max(k, ef or 0) if rerank is None else index_of(rerank)
 
     def _check(
         self, queries: object, k: int, budget: Budget | None, ef: int | None, n_threads: int

@@ -42,9 +42,11 @@ def check_target(path: Path) -> None:
     if not path.is_dir() or all(_is_ours(file.name) for file in path.iterdir()):
         return
     try:
-        _read_meta(path / META)
-    except (ValueError, FileNotFoundError) as error:
-        raise ValueError(f"{path}: expected an index or an empty directory, got {error}") from None
+        is_index = json.loads((path / META).read_bytes())["format"] == FORMAT
+    except (ValueError, TypeError, LookupError, OSError, RecursionError):
+        is_index = False
+    if not is_index:
+        raise ValueError(f"{path}: expected an index or an empty directory, got something else")
 
 
 def _write_array(directory: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
@@ -116,11 +118,17 @@ def read_index(
         What is said of the index, and its arrays by name.
     """
     meta = _read_meta(path / META)
-    arrays = {
-        name: _read_array(path, name, entry, mmap=mmap, verify=verify)
-        for name, entry in meta["arrays"].items()
-    }
-    return meta, arrays
+    while True:
+        try:
+            arrays = {
+                name: _read_array(path, name, entry, mmap=mmap, verify=verify)
+                for name, entry in meta["arrays"].items()
+            }
+            return meta, arrays
+        except FileNotFoundError:
+            before, meta = meta, _read_meta(path / META)
+            if meta == before:
+                raise  # and not replaced meanwhile by another save
 
 
 def _read_meta(path: Path) -> dict[str, Any]:
