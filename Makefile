@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
-LINTED := src tests benchmarks
+LINTED := src tests benchmarks examples
 
 .PHONY: demo test lint format stubs sanitize clean
 

@@ -51,7 +51,8 @@ inline std::uint64_t mix(std::uint64_t x) {
 // Uniform in (0, 1), the same for the same (seed, query, vertex) whatever the threads do.
 inline float uniform(std::uint64_t walk_seed, VertexId vertex) {
   const std::uint64_t bits = mix(walk_seed ^ static_cast<std::uint64_t>(vertex));
-  return (static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f;
+  // The largest of the 24-bit numbers plus a half rounds to 2^24: noise would be infinite.
+  return std::min((static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f, 0x1.fffffep-1f);
 }
 
 class RolloutTracer {
@@ -93,25 +94,24 @@ class RolloutTracer {
     lesson.vertices.resize(visits_.size());
     lesson.slopes.assign(visits_.size(), 0.0f);
     float peak = -std::numeric_limits<float>::infinity();
+    float lowest = std::numeric_limits<float>::infinity();
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       lesson.vertices[i] = visits_[i].vertex;
       peak = std::max(peak, visits_[i].score);
+      lowest = std::min(lowest, visits_[i].score);
     }
-    weights_.resize(visits_.size());
-    for (std::size_t i = 0; i < visits_.size(); ++i) {
-      // Never zero, so that a heap of hopeless vertices still has a softmax.
-      weights_[i] = std::exp(std::max<double>(visits_[i].score - peak, kLowestExponent));
-    }
-    lesson.routing = teach_routing(lesson.is_found ? found->entered : n_steps_, lesson.slopes);
-    lesson.topk = 0;
-    if (lesson.is_found) {
-      lesson.topk = teach_topk(static_cast<std::size_t>(found - visits_.begin()), lesson.slopes);
+    const auto target = static_cast<std::size_t>(found - visits_.begin());
+    if (peak - lowest <= kFar) {
+      teach_by<double>(peak, target, lesson);
+    } else {
+      teach_by<long double>(peak, target, lesson);  // slow, but e^s keeps its order
     }
   }
 
  private:
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
-  static constexpr double kLowestExponent = -600;
+  static constexpr float kFar = 600;         // e^-600 is a double
+  static constexpr float kFarthest = 11000;  // e^-11000 is a long double
 
   struct Visit {
     VertexId vertex;
@@ -122,48 +122,65 @@ class RolloutTracer {
     std::size_t left;     // step that expanded it
   };
 
+  template <class Real>
   struct Step {
-    double over_heap;       // 1 / sum of e^s over the heap
-    double over_reference;  // 1 / sum of e^s over Ref(H)
-    unsigned nearest;       // hops of Ref(H) to the target
+    Real over_heap;       // 1 / sum of e^s over the heap
+    Real over_reference;  // 1 / sum of e^s over Ref(H)
+    unsigned nearest;     // hops of Ref(H) to the target
   };
+
+  template <class Real>
+  void teach_by(float peak, std::size_t target, Lesson& lesson) {
+    std::vector<Real> weights(visits_.size());
+    for (std::size_t i = 0; i < visits_.size(); ++i) {
+      // Never zero, so that a heap of hopeless vertices still has a softmax.
+      weights[i] = std::exp(std::max<Real>(visits_[i].score - peak, -kFarthest));
+    }
+    const std::size_t n_steps = lesson.is_found ? visits_[target].entered : n_steps_;
+    lesson.routing = teach_routing(weights, n_steps, lesson.slopes);
+    lesson.topk = lesson.is_found ? teach_topk(weights, target, lesson.slopes) : 0.0f;
+  }
 
   // Sums run over the steps themselves: differences of prefix sums would cancel, since scores grow
   // by orders of magnitude as a walk nears its target.
-  float teach_routing(std::size_t n_steps, std::vector<float>& slopes) {
-    steps_.resize(n_steps);
-    double objective = 0;
+  template <class Real>
+  float teach_routing(const std::vector<Real>& weights, std::size_t n_steps,
+                      std::vector<float>& slopes) {
+    std::vector<Step<Real>> steps(n_steps);
+    Real objective = 0;
     for (std::size_t t = 0; t < n_steps; ++t) {
-      std::array<double, kUnreachable + 1> sums{};
-      double heap = 0;
+      std::array<Real, kUnreachable + 1> sums{};
+      Real heap = 0;
       for (std::size_t i = 0; i < visits_.size() && visits_[i].entered <= t; ++i) {
         if (visits_[i].left < t) continue;
-        sums[visits_[i].hops] += weights_[i];
-        heap += weights_[i];
+        sums[visits_[i].hops] += weights[i];
+        heap += weights[i];
       }
       unsigned nearest = 0;
       while (nearest < kUnreachable && sums[nearest] == 0) ++nearest;
       if (nearest == kUnreachable) {
-        steps_[t] = {0, 0, kUnreachable};
+        steps[t] = {0, 0, kUnreachable};
         continue;
       }
-      steps_[t] = {1 / heap, 1 / sums[nearest], nearest};
+      steps[t] = {1 / heap, 1 / sums[nearest], nearest};
       objective += std::log(sums[nearest] / heap);
     }
     for (std::size_t i = 0; i < visits_.size() && visits_[i].entered < n_steps; ++i) {
-      double slope = 0;
+      Real slope = 0;
       const std::size_t end = std::min(n_steps - 1, visits_[i].left);
       for (std::size_t t = visits_[i].entered; t <= end; ++t) {
-        slope -= steps_[t].over_heap;
-        if (steps_[t].nearest == visits_[i].hops) slope += steps_[t].over_reference;
+        slope -= steps[t].over_heap;
+        if (steps[t].nearest == visits_[i].hops) slope += steps[t].over_reference;
       }
-      slopes[i] += options_.routing_weight * static_cast<float>(weights_[i] * slope);
+      slopes[i] += options_.routing_weight * static_cast<float>(weights[i] * slope);
     }
     return static_cast<float>(objective);
   }
 
   // Samples k - 1 others without replacement; the objective is that v* comes next.
-  float teach_topk(std::size_t target, std::vector<float>& slopes) {
+  template <class Real>
+  float teach_topk(const std::vector<Real>& weights, std::size_t target,
+                   std::vector<float>& slopes) {
     order_.clear();
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       if (i != target) order_.push_back(i);
@@ -175,13 +192,13 @@ class RolloutTracer {
     std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(n_taken),
                       order_.end(),
                       [&](std::size_t a, std::size_t b) { return noisy(a) > noisy(b); });
-    double sum = weights_[target];
-    for (std::size_t r = n_taken; r < order_.size(); ++r) sum += weights_[order_[r]];
+    Real sum = weights[target];
+    for (std::size_t r = n_taken; r < order_.size(); ++r) sum += weights[order_[r]];
     for (std::size_t r = n_taken; r < order_.size(); ++r) {
-      slopes[order_[r]] -= options_.topk_weight * static_cast<float>(weights_[order_[r]] / sum);
+      slopes[order_[r]] -= options_.topk_weight * static_cast<float>(weights[order_[r]] / sum);
     }
-    slopes[target] += options_.topk_weight * static_cast<float>(1 - weights_[target] / sum);
-    return static_cast<float>(std::log(weights_[target] / sum));
+    slopes[target] += options_.topk_weight * static_cast<float>(1 - weights[target] / sum);
+    return static_cast<float>(std::log(weights[target] / sum));
   }
 
   const RolloutOptions& options_;
@@ -191,8 +208,6 @@ class RolloutTracer {
   std::size_t n_steps_ = 0;
   std::vector<Visit> visits_;
   std::vector<VertexId> expanded_;
-  std::vector<double> weights_;
-  std::vector<Step> steps_;
   std::vector<std::size_t> order_;
 };
 

@@ -24,6 +24,8 @@ LAYERS = (
     {"search"},
     {"storage"},
     {"oracle"},
+    {"features"},
+    {"networks"},
     {"models"},
     {"training"},
     {"index"},
@@ -35,7 +37,7 @@ LAYERS = (
     {"__init__", "__main__"},
 )
 """From left to right: a module or package imports only from layers before its own."""
-USES_TORCH = {"models", "training", "contrib"}
+USES_TORCH = {"networks", "models", "training", "contrib"}
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 """Modules that run code out of a file."""
 

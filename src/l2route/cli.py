@@ -3,8 +3,9 @@
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import numpy as np
 import typer
@@ -22,9 +23,12 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
-from l2route.progress import bar
+from l2route.progress import bar, learning_bar
 from l2route.storage import check_target
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
+
+if TYPE_CHECKING:
+    from l2route.training.options import ModelName, Objective
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -102,6 +106,62 @@ def build(
         raise ValueError(f"expected --from vectors, faiss or hnswlib, got {origin!r}")
     index.save(out)
     _print_info(index, as_json)
+
+
+@app.command()
+def learn(
+    index: Index,
+    queries: Queries,
+    budget: Annotated[int, typer.Option(help="Total distance computations to learn for.")] = 256,
+    rerank: Annotated[int, typer.Option(help="Of them, true distances at the end.")] = 8,
+    dim: Annotated[int | None, typer.Option(help="Routing dimension, if smaller.")] = None,
+    model: Annotated[str, typer.Option(help="filter, gcn or ffn.")] = "filter",
+    objective: Annotated[str, typer.Option(help="imitation, teacher or topk.")] = "imitation",
+    minutes: Annotated[float, typer.Option(help="Time for the steps.")] = 5.0,
+    steps: Annotated[int | None, typer.Option(help="Number of steps, instead of minutes.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Keeps the state of the run; a run goes on from it.")
+    ] = None,
+    log: Annotated[Path | None, typer.Option(help="JSON lines, one per validation.")] = None,
+    threads: Threads = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn from training queries where to walk; searches of the index then use it."""
+    target = index if out is None else out
+    check_target(target)
+    opened = load(index)
+    probes = read_array(queries)
+    with bar("exact neighbours") as progress, learning_bar() as on_event:
+        report = opened.learn(
+            probes,
+            budget,
+            rerank,
+            dim,
+            cast("ModelName", model),
+            minutes,
+            seed,
+            objective=cast("Objective", objective),
+            steps=steps,
+            n_threads=threads,
+            checkpoint=checkpoint,
+            log=log,
+            progress=progress,
+            on_event=on_event,
+        )
+    opened.save(target)
+    facts = asdict(report)
+    if as_json:
+        print(json.dumps(facts))
+        return
+    verdict = "learned" if report.is_better else "learned nothing better; the index stays as it was"
+    print(
+        f"{verdict}: recall@1 {report.plain:.3f} plain, {report.learned:.3f} learned on validation "
+        f"queries at {budget} distance computations; {report.n_steps} steps, {report.seconds:.0f} s"
+    )
 
 
 @app.command()

@@ -1,10 +1,10 @@
 """RoutingIndex: vectors, a graph over them and the spaces that route on it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from operator import index as index_of
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,13 @@ from l2route.search import (
 )
 from l2route.storage import read_index, write_index
 
+if TYPE_CHECKING:  # serving never imports torch
+    from l2route.models import RoutingModel
+    from l2route.training.loop import Event, Report
+    from l2route.training.options import ModelName, Objective
+
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else."""
-DEFAULT_RERANK = 32
-"""Vertices reranked where routing scores are not true distances."""
 
 
 class RoutingIndex:
@@ -136,8 +139,8 @@ class RoutingIndex:
                 projection included; never exceeded. 256 if neither it nor `ef` is given.
             ef: beam width, as in hnswlib and faiss.
             rerank: how many of the budget go to true distances at the end, in spaces whose scores
-                are not true distances; by default the larger of 32 and k, or without a budget
-                the whole beam.
+                are not true distances; by default what the space was made for, and at least k, or
+                without a budget the whole beam.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
@@ -165,8 +168,79 @@ class RoutingIndex:
         if not searcher.reranks:
             rerank = 0
         elif rerank is None:
-            rerank = max(k, DEFAULT_RERANK)
+            rerank = max(k, searcher.space.rerank)
         return searcher.space.budget(total, self.dim, rerank)
+
+    def learn(
+        self,
+        queries: object,
+        budget: int = 256,
+        rerank: int = 8,
+        dim: int | None = None,
+        model: "ModelName | RoutingModel" = "filter",
+        minutes: float = 5.0,
+        seed: int = 0,
+        *,
+        objective: "Objective" = "imitation",
+        steps: int | None = None,
+        n_threads: int = 0,
+        checkpoint: str | Path | None = None,
+        log: str | Path | None = None,
+        progress: Progress | None = None,
+        on_event: "Callable[[Event], None] | None" = None,
+    ) -> "Report":
+        """Learn from a sample of queries where to walk; searches use it from then on.
+
+        The learned space replaces one learned before. If it is no better than the plain one on
+        queries kept from training, the index stays as it is.
+
+        Args:
+            queries: training queries [n_queries, dim], of the kind that will be asked.
+            budget: total distance computations per query to learn for.
+            rerank: how many of them are true distances at the end.
+            dim: routing dimension; smaller than the original one, queries are projected.
+            model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
+            minutes: time for the steps; finding the true neighbours comes on top.
+            seed: seed of every random choice.
+            objective: imitation, teacher or topk.
+            steps: number of steps instead of minutes; such runs are reproducible to the last bit.
+            n_threads: threads to use; 0 for all cores.
+            checkpoint: file that keeps the state of the run, and that a run goes on from.
+            log: file that an event per validation is appended to, as JSON lines.
+            progress: called with queries done and in all while true neighbours are found.
+            on_event: called after every validation.
+        """
+        try:
+            from l2route.training.loop import learn_space, pose
+            from l2route.training.options import LearnOptions
+        except ImportError as error:
+            raise ImportError('learning needs: pip install "l2route[train]"') from error
+        own = None if isinstance(model, str) else model
+        options = LearnOptions(
+            budget=budget,
+            rerank=rerank,
+            dim=dim,
+            model=model if isinstance(model, str) else "filter",
+            objective=objective,
+            minutes=minutes,
+            steps=steps,
+            seed=seed,
+            n_threads=n_threads,
+        )
+        flat = self.graph.entered_at(self.graph.entries)
+        problem = pose(flat, self.base, queries, options, progress)
+        space, report = learn_space(
+            problem,
+            options,
+            model=own,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            log=None if log is None else Path(log),
+            on_event=on_event,
+        )
+        if report.is_better:
+            self._searchers.pop(space.name, None)
+            self._searchers[space.name] = Searcher(self.graph, space, self.base)
+        return report
 
     def info(self) -> dict[str, Any]:
         """What the index is, in plain values."""
@@ -176,10 +250,7 @@ class RoutingIndex:
             "dim": self.dim,
             "metric": self.base.metric,
             "graph": asdict(report(self.graph)),
-            "spaces": [
-                {"name": space.name, "dim": space.dim, "scorer": space.scorer}
-                for space in self.spaces
-            ],
+            "spaces": [_described(space) for space in self.spaces],
             "labelled": self.labels is not None,
             "bytes_per_vector": sum(array.nbytes for array in arrays.values()) / len(self),
         }
@@ -190,10 +261,7 @@ class RoutingIndex:
             "metric": self.base.metric,
             "dim": self.dim,
             "n_layers": len(self.graph.upper),
-            "spaces": [
-                {"name": space.name, "dim": space.dim, "scorer": space.scorer}
-                for space in self.spaces[1:]
-            ],
+            "spaces": [_described(space) for space in self.spaces[1:]],
         }
         write_index(Path(path), meta, self._arrays())
 
@@ -213,6 +281,15 @@ class RoutingIndex:
                 f"space{i}_bias": space.bias,
             }
         return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _described(space: RoutingSpace) -> dict[str, Any]:
+    return {
+        "name": space.name,
+        "dim": space.dim,
+        "scorer": space.scorer,
+        "rerank": space.rerank,
+    }
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
@@ -261,6 +338,7 @@ def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
         query_matrix=_require(arrays, matrix, np.float32, 2) if matrix in arrays else None,
         bias=_require(arrays, bias, np.float32, 1) if bias in arrays else None,
         name=str(entry["name"]),
+        rerank=int(entry.get("rerank", 32)),
     )
 
 

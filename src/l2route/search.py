@@ -122,6 +122,8 @@ class RoutingSpace:
     """Added to each vertex's inner product (or taken from its l2 score) [n]."""
     name: str = "original"
     """What tables call it."""
+    rerank: int = 32
+    """Vertices reranked by default, where routing scores are not true distances."""
 
     def __post_init__(self) -> None:
         n = len(self.rows)
@@ -129,6 +131,8 @@ class RoutingSpace:
             raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
         if self.rows.shape != (n, padded_dim(self.dim)):
             raise ValueError(f"expected rows [{n}, {padded_dim(self.dim)}], got {self.rows.shape}")
+        if self.rerank < 1:
+            raise ValueError(f"expected rerank of at least 1, got {self.rerank}")
         if self.scorer not in ("l2", "ip"):
             raise ValueError(f"expected scorer l2 or ip, got {self.scorer!r}")
         if self.query_matrix is not None and self.query_matrix.shape[:1] != (self.dim,):

@@ -1,0 +1,68 @@
+"""What a vertex's surroundings say of it: features that a linear map of them can route by."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.graph import Graph
+
+
+@dataclass(frozen=True, slots=True)
+class VertexFeatures:
+    """Features of every vertex, centred, each group of root-mean-square length 1."""
+
+    rows: NDArray[np.float32]
+    """[n, n_features]; the first `dim` are the centred vectors, scaled."""
+    dim: int
+    """Dimension of the vectors."""
+    vector_scale: float
+    """Length that the first group had: vectors = vector_scale · rows[:, :dim] + their mean."""
+
+
+def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Mean over each vertex and its neighbours, A·x [n, dim]."""
+    total = vectors.copy()
+    count = np.ones(len(vectors), dtype=np.float32)
+    for neighbor in graph.neighbors.T:  # [n]; column by column, so that no [n, degree, dim] is made
+        used = neighbor >= 0
+        total[used] += vectors[neighbor[used]]
+        count += used
+    total /= count[:, None]
+    return total
+
+
+def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2) -> VertexFeatures:
+    """Describe every vertex by itself, by the means of its surroundings and by how central it is.
+
+    Groups are x, A^i·x − A^(i−1)·x for i = 1…n_hops, and the logarithm of the in-degree and the
+    length of A·x, each alone and times x: hubs and crowded regions may be routed by differently.
+
+    Args:
+        graph: the graph.
+        vectors: base vectors [n, dim].
+        n_hops: how far surroundings reach.
+    """
+    centred, scale = _standardised(vectors)
+    means = [vectors]
+    for _ in range(n_hops):
+        means.append(propagate(graph, means[-1]))
+    steps = [_standardised(after - before)[0] for before, after in pairwise(means)]
+    links = graph.neighbors[graph.neighbors >= 0]
+    in_degree = np.bincount(links, minlength=graph.n_vertices)
+    crowding = np.linalg.norm(means[min(1, n_hops)], axis=1)
+    scalars = [_standardised(_column(s))[0] for s in (np.log1p(in_degree), crowding)]
+    products = [_standardised(scalar * centred)[0] for scalar in scalars]
+    rows = np.concatenate([centred, *steps, *products, *scalars], axis=1)
+    return VertexFeatures(rows, vectors.shape[1], scale)
+
+
+def _column(values: NDArray[np.generic]) -> NDArray[np.float32]:
+    return values.astype(np.float32)[:, None]
+
+
+def _standardised(group: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
+    centred = group - group.mean(axis=0)
+    length = float(np.sqrt((centred**2).sum(axis=1).mean()))
+    return (centred / np.float32(length) if length > 0 else centred), length

@@ -1,0 +1,105 @@
+"""Routing models: what f(v) and g(q) are made of, and how they become a routing space.
+
+A model of one's own is an `nn.Module` with the two methods of `RoutingModel`; see
+examples/own_model.py. Vectors and queries come scaled so that the base vectors have
+root-mean-square length 1.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from l2route.features import VertexFeatures
+from l2route.memory import pad_rows
+from l2route.search import RoutingSpace, Scorer
+
+
+@runtime_checkable
+class RoutingModel(Protocol):
+    """Scores vertex v for query q by ⟨vertices()[0][v], queries(q)⟩ + vertices()[1][v]."""
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Vectors [n, width] and biases [n] of all vertices; constants need no gradient."""
+        ...
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, dim] to [batch, width], affinely."""
+        ...
+
+
+class GraphFilter(nn.Module):
+    """A linear map of graph-propagated features: f(v) = α(x + W·φ(v)), bias included.
+
+    While it learns, the map is applied to the query instead: ⟨W·φ(v), q⟩ = ⟨φ(v), Wᵀq⟩. The
+    vertices' rows are then constants, and a step costs as much as the walks it learns from, however
+    large the graph is.
+
+    Args:
+        features: features of every vertex.
+        vectors: scaled base vectors [n, dim].
+        sharpness: α, the inverse temperature.
+        query_matrix: where the query map starts [d, dim]; None for the identity.
+        scorer: what the start ranks like, l2 or ip.
+    """
+
+    def __init__(
+        self,
+        features: VertexFeatures,
+        vectors: NDArray[np.float32],
+        sharpness: float,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+    ) -> None:
+        super().__init__()
+        dim = vectors.shape[1]
+        start = np.eye(dim, dtype=np.float32) if query_matrix is None else query_matrix
+        projected = vectors @ start.T  # [n, d]
+        bias = (-0.5 if scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
+        self.sharpness = sharpness
+        self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
+        offset = torch.from_numpy(sharpness * (bias - bias.mean()))
+        self.register_buffer("offset", offset, persistent=False)
+        origin = np.zeros((len(start) + 1, features.rows.shape[1]), dtype=np.float32)
+        origin[:-1, :dim] = features.vector_scale * start
+        self.register_buffer("origin", torch.from_numpy(origin), persistent=False)
+        self.weight = nn.Parameter(torch.zeros(origin.shape))  # [d + 1, n_features]
+        self.matrix = None if query_matrix is None else nn.Parameter(torch.from_numpy(start.copy()))
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Features [n, n_features] and the biases that the start ranks with [n]."""
+        return self.get_buffer("rows"), self.get_buffer("offset")
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, dim] to [batch, n_features]; the last row of weights is a bias."""
+        routed = queries if self.matrix is None else queries @ self.matrix.T  # [batch, d]
+        weight = self.get_buffer("origin") + self.weight
+        return self.sharpness * (routed @ weight[:-1] + weight[-1])
+
+
+@torch.no_grad()
+def space_of(
+    model: RoutingModel, original_dim: int, dim: int, scale: float, rerank: int
+) -> RoutingSpace:
+    """Collapse a model into vectors of `dim` dimensions, a query matrix and biases.
+
+    Args:
+        model: what has been learned.
+        original_dim: dimension of queries as they come.
+        dim: routing dimension; equal to the original one, queries stay as they are.
+        scale: what queries were multiplied by while learning.
+        rerank: vertices that searches rerank by default.
+    """
+    vectors, bias = model.vertices()  # [n, width], [n]
+    constant = model.queries(torch.zeros(1, original_dim))  # [1, width]
+    matrix = model.queries(torch.eye(original_dim)) - constant  # [original_dim, width]
+    offsets = (bias + (vectors @ constant.T)[:, 0]).numpy().copy()
+    if dim == original_dim:
+        rows = (vectors @ matrix.T * scale).numpy()  # [n, original_dim]
+        return RoutingSpace(pad_rows(rows), dim, "ip", None, offsets, "learned", rerank)
+    left, lengths, right = torch.linalg.svd(matrix, full_matrices=False)
+    rows = (vectors @ (lengths[:dim, None] * right[:dim]).T).numpy()  # [n, dim]
+    query_matrix = np.ascontiguousarray(left[:, :dim].T.numpy() * np.float32(scale))
+    return RoutingSpace(pad_rows(rows), dim, "ip", query_matrix, offsets, "learned", rerank)

@@ -1,0 +1,324 @@
+"""The paper's networks: graph convolutions with a feed-forward network, and the latter alone."""
+
+from operator import index as index_of
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+from torch.nn import functional
+
+from l2route.search import Scorer
+
+
+class GraphNetwork(nn.Module):
+    """The paper's architecture (section 3): graph convolutions, then a feed-forward network.
+
+    As in the authors' code the blocks pass on vectors as wide as the base vectors, so that the
+    residual connection adds like to like; `n_filters` is the width between the two maps of a
+    block. What comes out is a correction to the base vectors that starts at zero.
+
+    Args:
+        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
+        neighbors: padded adjacency int32 [n, width]; −1 where there is no neighbour.
+        dim: dimension d of the routing vectors.
+        sharpness: inverse temperature, multiplies all scores.
+        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
+            as they are, which needs d = D.
+        scorer: what the start ranks like, l2 or ip.
+        n_filters: width of the graph convolutions.
+        n_blocks: number of blocks, each with one convolution.
+        hidden_dim: width of the feed-forward network (4096 in the paper, 1024 in its code).
+        seed: seed of the first weights.
+    """
+
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        neighbors: NDArray[np.int32],
+        dim: int,
+        sharpness: float,
+        *,
+        seed: int,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+        n_filters: int = 256,
+        n_blocks: int = 3,
+        hidden_dim: int = 1024,
+    ) -> None:
+        super().__init__()
+        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        _check_neighbors(neighbors, len(vectors))
+        _check_sizes(n_filters=n_filters, n_blocks=n_blocks, hidden_dim=hidden_dim)
+        n_features = vectors.shape[1]
+        generator = torch.Generator().manual_seed(index_of(seed))
+        self.mean = NeighborhoodMean(neighbors)
+        self.blocks = nn.ModuleList(
+            ConvolutionBlock(n_features, n_filters, generator) for _ in range(n_blocks)
+        )
+        self.network = _feed_forward(n_features, hidden_dim, dim + 1, generator)
+        self.features: Tensor
+        self.smoothed: Tensor
+        features = standardize(vectors)  # [n, D]
+        self.register_buffer("features", features, persistent=False)
+        # The first mean is of constants: computed once.
+        self.register_buffer("smoothed", self.mean(features), persistent=False)  # [n, D]
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Routing vectors [n, d] and biases [n] of all vertices."""
+        hidden, smoothed = self.features, self.smoothed  # [n, D]
+        for i, block in enumerate(self.blocks):
+            hidden = block(hidden, smoothed if i == 0 else self.mean(hidden))  # [n, D]
+        return self.space.vertices(self.network(hidden))
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, D] into the routing space [batch, d]."""
+        return self.space.queries(queries)
+
+
+class FeedForward(nn.Module):
+    """The paper's ablation without graph convolutions: two layers on the base vectors alone.
+
+    Args:
+        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
+        dim: dimension d of the routing vectors.
+        sharpness: inverse temperature, multiplies all scores.
+        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
+            as they are, which needs d = D.
+        scorer: what the start ranks like, l2 or ip.
+        hidden_dim: width of the hidden layer.
+        seed: seed of the first weights.
+    """
+
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        dim: int,
+        sharpness: float,
+        *,
+        seed: int,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+        hidden_dim: int = 1024,
+    ) -> None:
+        super().__init__()
+        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        _check_sizes(hidden_dim=hidden_dim)
+        generator = torch.Generator().manual_seed(index_of(seed))
+        self.network = _feed_forward(vectors.shape[1], hidden_dim, dim + 1, generator)
+        self.features: Tensor
+        self.register_buffer("features", standardize(vectors), persistent=False)  # [n, D]
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Routing vectors [n, d] and biases [n] of all vertices."""
+        return self.space.vertices(self.network(self.features))
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, D] into the routing space [batch, d]."""
+        return self.space.queries(queries)
+
+
+class CorrectedSpace(nn.Module):
+    """Base vectors plus what a network adds to them, and the map of the queries.
+
+    Without a correction scores are α(⟨x, q⟩ − |x|²/2) up to a constant, which ranks like l2; with
+    a query matrix P they are so of Px and Pq. The mean of |x|²/2 is that constant: it keeps the
+    biases small, and zero where all vectors have one length.
+
+    Args:
+        vectors: base vectors [n, D].
+        dim: dimension d of the routing vectors.
+        sharpness: inverse temperature α.
+        query_matrix: where queries start to be mapped [d, D]; None for the identity.
+        scorer: what the start ranks like; without the |x|²/2 for ip.
+    """
+
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        dim: int,
+        sharpness: float,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+    ) -> None:
+        super().__init__()
+        _check_space(vectors, dim, sharpness, query_matrix)
+        self.sharpness = float(sharpness)
+        rows = vectors if query_matrix is None else vectors @ query_matrix.T  # [n, d]
+        halves = np.einsum("nd,nd->n", rows, rows, dtype=np.float64) / 2  # [n]
+        bias = (halves.mean() - halves).astype(np.float32)  # [n]
+        if scorer == "ip":
+            bias[:] = 0
+        self.rows: Tensor
+        self.bias: Tensor
+        self.register_buffer("rows", torch.tensor(rows), persistent=False)
+        self.register_buffer("bias", torch.from_numpy(bias), persistent=False)
+        matrix = None if query_matrix is None else nn.Parameter(torch.tensor(query_matrix))
+        self.query_matrix: nn.Parameter | None
+        self.register_parameter("query_matrix", matrix)  # [d, D]
+
+    def vertices(self, correction: Tensor) -> tuple[Tensor, Tensor]:
+        """Routing vectors [n, d] and biases [n], given what to add to both [n, d + 1]."""
+        rows = self.rows + correction[:, :-1]  # [n, d]
+        bias = self.bias + correction[:, -1]  # [n]
+        return self.sharpness * rows, self.sharpness * bias
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, D] into the routing space [batch, d]."""
+        return queries if self.query_matrix is None else queries @ self.query_matrix.T
+
+
+class ConvolutionBlock(nn.Module):
+    """Graph convolution, ELU and a linear map; residual connection; layer normalisation.
+
+    The mean over neighbourhoods is taken before the convolution's linear map, with which it
+    commutes, since it costs less on the narrower side.
+    """
+
+    def __init__(self, n_features: int, n_filters: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.convolution = _linear(n_features, n_filters, generator)
+        self.dense = _linear(n_filters, n_features, generator)
+        self.norm = nn.LayerNorm(n_features)
+
+    def forward(self, hidden: Tensor, smoothed: Tensor) -> Tensor:
+        """Features of the next block [n, D], given features and their neighbourhoods' means."""
+        filtered = functional.elu(self.convolution(smoothed), inplace=True)  # [n, n_filters]
+        normal: Tensor = self.norm(hidden + self.dense(filtered))  # [n, D]
+        return normal
+
+
+class NeighborhoodMean(nn.Module):
+    """Mean over each vertex and its out-neighbours; a repeated neighbour counts as often.
+
+    Neighbourhoods are kept as flat lists, and so are the reverse ones: the gradient is then a sum
+    over lists too, which no thread can reorder.
+
+    Args:
+        neighbors: padded adjacency int32 [n, width]; −1 where there is no neighbour.
+    """
+
+    def __init__(self, neighbors: NDArray[np.int32]) -> None:
+        super().__init__()
+        n = len(neighbors)
+        lists = np.column_stack([np.arange(n, dtype=np.int32), neighbors])  # [n, 1 + width]
+        sources, slots = np.nonzero(lists >= 0)  # [n_edges], by source
+        sinks = lists[sources, slots]  # [n_edges]
+        by_sink = np.argsort(sinks, kind="stable")
+        self.members: Tensor
+        self.starts: Tensor
+        self.reverse_members: Tensor
+        self.reverse_starts: Tensor
+        self._keep("members", sinks)
+        self._keep("starts", _starts(sources, n))
+        self._keep("reverse_members", sources[by_sink])
+        self._keep("reverse_starts", _starts(sinks, n))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Means [n, width] of features [n, width]."""
+        means: Tensor = _Mean.apply(  # type: ignore[no-untyped-call] # torch leaves apply untyped
+            features, self.members, self.starts, self.reverse_members, self.reverse_starts
+        )
+        return means
+
+    def _keep(self, name: str, ids: NDArray[np.integer]) -> None:
+        self.register_buffer(name, torch.from_numpy(ids.astype(np.int32)), persistent=False)
+
+
+class _Mean(torch.autograd.Function):
+    """A mean over lists whose gradient runs over the reverse lists."""
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        features: Tensor,
+        members: Tensor,
+        starts: Tensor,
+        reverse_members: Tensor,
+        reverse_starts: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(starts, reverse_members, reverse_starts)
+        return functional.embedding_bag(
+            members, features, starts, mode="mean", include_last_offset=True
+        )  # [n, width]
+
+    @staticmethod
+    def backward(ctx: FunctionCtx, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+        starts, reverse_members, reverse_starts = ctx.saved_tensors  # type: ignore[attr-defined] # torch adds it at run time
+        shares = slopes[0] / starts.diff()[:, None]  # [n, width]
+        sums = functional.embedding_bag(
+            reverse_members, shares, reverse_starts, mode="sum", include_last_offset=True
+        )  # [n, width]
+        return sums, None, None, None, None
+
+
+def standardize(vectors: NDArray[np.float32]) -> Tensor:
+    """Centre vectors [n, D] and scale them, all alike, to entries of variance 1."""
+    centred = vectors - vectors.mean(axis=0, dtype=np.float64)  # [n, D]
+    scale = np.sqrt(np.mean(centred**2)) or 1.0
+    return torch.from_numpy((centred / scale).astype(np.float32))
+
+
+def _starts(owners: NDArray[np.integer], n: int) -> NDArray[np.integer]:
+    """Where each owner's list starts, and where the last one ends [n + 1]."""
+    return np.concatenate([[0], np.bincount(owners, minlength=n).cumsum()])
+
+
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    """A linear map drawn from the generator alone, whatever torch's global one has drawn."""
+    linear = nn.Linear(n_inputs, n_outputs, device="meta").to_empty(device="cpu")
+    nn.init.xavier_normal_(linear.weight, generator=generator)
+    nn.init.zeros_(linear.bias)
+    return linear
+
+
+def _feed_forward(
+    n_inputs: int, hidden_dim: int, n_outputs: int, generator: torch.Generator
+) -> nn.Sequential:
+    """Two layers with an ELU between them; the second starts at zero."""
+    last = _linear(hidden_dim, n_outputs, generator)
+    nn.init.zeros_(last.weight)
+    return nn.Sequential(_linear(n_inputs, hidden_dim, generator), nn.ELU(inplace=True), last)
+
+
+def _check_space(
+    vectors: NDArray[np.float32],
+    dim: int,
+    sharpness: float,
+    query_matrix: NDArray[np.float32] | None,
+) -> None:
+    if vectors.ndim != 2 or vectors.dtype != np.float32 or vectors.size == 0:
+        raise ValueError(f"expected vectors float32 [n, D], got {vectors.dtype} {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise ValueError("expected finite vectors, got NaN or infinity")
+    if index_of(dim) < 1:
+        raise ValueError(f"expected a dim of at least 1, got {dim}")
+    if not np.isfinite(sharpness) or sharpness <= 0:
+        raise ValueError(f"expected a finite sharpness above 0, got {sharpness}")
+    original_dim = vectors.shape[1]
+    if query_matrix is None and dim != original_dim:
+        raise ValueError(f"expected a query matrix [{dim}, {original_dim}], got None")
+    if query_matrix is not None and (
+        query_matrix.shape != (dim, original_dim) or query_matrix.dtype != np.float32
+    ):
+        raise ValueError(
+            f"expected a query matrix float32 [{dim}, {original_dim}], "
+            f"got {query_matrix.dtype} {query_matrix.shape}"
+        )
+
+
+def _check_neighbors(neighbors: NDArray[np.int32], n: int) -> None:
+    if neighbors.dtype != np.int32 or neighbors.ndim != 2 or len(neighbors) != n:
+        raise ValueError(
+            f"expected neighbors int32 [{n}, width], got {neighbors.dtype} {neighbors.shape}"
+        )
+    low, high = int(neighbors.min(initial=-1)), int(neighbors.max(initial=-1))
+    if low < -1 or high >= n:
+        raise ValueError(f"expected neighbors in [-1, {n}), got {low} to {high}")
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if index_of(size) < 1:
+            raise ValueError(f"expected {name} of at least 1, got {size}")

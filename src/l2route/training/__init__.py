@@ -1,0 +1,1 @@
+"""Learning to route: walks, objective, loop and checkpoints."""

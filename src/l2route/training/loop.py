@@ -1,0 +1,399 @@
+"""The training loop: walk, learn, validate, keep the best."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from l2route.data import check_vectors, normalize, split_learn
+from l2route.features import vertex_features
+from l2route.graph import Graph
+from l2route.models import GraphFilter, RoutingModel, space_of
+from l2route.oracle import HopOracle
+from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space, pca_space
+from l2route.training.checkpoint import read_checkpoint, write_checkpoint
+from l2route.training.options import LearnOptions
+from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
+from l2route.truth import Truth, exact_neighbors
+
+WARM_UP = 0.05
+"""Share of the steps in which the step size rises."""
+PLATEAU = 0.3
+"""Share of the steps after which it falls."""
+AVERAGING = 0.99
+"""Decay of the average of weights that is validated and kept."""
+N_VALIDATIONS = 20
+"""Times that a run is validated."""
+MEMORY = 4 << 30
+"""Bytes of hop blocks that are held at once."""
+SHARPNESS = 3.0
+"""Softmax of scores in units of the gap between the best and the eighth best visited."""
+TOLERANCE = 1e-5
+"""Relative error of float32 distances to the same neighbour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What learning came to; recalls are recall@1 on validation queries at the total budget."""
+
+    plain: float
+    """Of the space that was there before: original vectors, or PCA of the same dimension."""
+    learned: float
+    """Of the best state of the model."""
+    n_steps: int
+    seconds: float
+    sharpness: float
+    is_better: bool
+    """Whether the learned space beats the plain one, and is to be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A validation, as progress displays and logs have it."""
+
+    step: int
+    n_steps: int
+    routing: float
+    topk: float
+    found: float
+    recall: float
+    best: float
+    seconds: float
+    seconds_left: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is to be learned: training and validation queries with their true neighbours."""
+
+    graph: Graph
+    base: BaseVectors
+    train: NDArray[np.float32]
+    validation: NDArray[np.float32]
+    targets: NDArray[np.int64]
+    """True nearest neighbour of each training query."""
+    nearest: NDArray[np.float32]
+    """True nearest distance of each validation query."""
+    scale: float
+    """Multiplies vectors and queries, so that vectors have root-mean-square length 1."""
+
+    def recall(self, space: RoutingSpace, options: LearnOptions) -> float:
+        """Recall@1 of validation queries at the total budget."""
+        searcher = Searcher(self.graph, space, self.base)
+        rerank = options.rerank if searcher.reranks else 0
+        budget = space.budget(options.budget, self.base.dim, rerank)
+        found = searcher.search(self.validation, 1, budget, n_threads=options.n_threads)
+        slack = TOLERANCE * (np.abs(self.nearest) + np.median(np.abs(self.nearest)))
+        return float((found.distances[:, 0] <= self.nearest + slack).mean())
+
+
+def pose(
+    graph: Graph,
+    base: BaseVectors,
+    queries: object,
+    options: LearnOptions,
+    progress: Callable[[int, int], None] | None = None,
+) -> Problem:
+    """Cut validation queries from the training queries and find everyone's true neighbours."""
+    checked = check_vectors("queries", queries, base.dim)
+    if len(checked) < 20:
+        raise ValueError(f"expected at least 20 training queries, got {len(checked)}")
+    routed = normalize(checked) if base.metric == "cosine" else checked
+    n_validation = min(options.n_validation, len(checked) // 10)
+    train, validation = split_learn(routed, n_validation, options.seed)
+    vectors = base.vectors()
+    truth: Truth = exact_neighbors(
+        vectors, np.concatenate([train, validation]), 1, base.metric, progress=progress
+    )
+    length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
+    return Problem(
+        graph=graph,
+        base=base,
+        train=train,
+        validation=validation,
+        targets=truth.ids[: len(train), 0],
+        nearest=truth.distances[len(train) :, 0],
+        scale=1.0 / length if length > 0 else 1.0,
+    )
+
+
+def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:
+    """α such that the softmax tells the best visited from the eighth best, but not by much.
+
+    Too soft, noisy walks are worse than greedy ones and training first unlearns; too sharp, most
+    steps teach nothing.
+    """
+    sample = problem.train[:500]
+    searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
+    budget = searcher.space.budget(options.budget, problem.base.dim, 0)
+    found = searcher.search(sample, 8, budget).distances  # [n, 8]
+    gaps = (found[:, 7] - found[:, 0])[np.isfinite(found[:, 7])]
+    halved = 0.5 if problem.base.metric == "l2" else 1.0  # scores are halves of squared distances
+    gap = float(gaps.mean()) * halved * problem.scale**2 if len(gaps) else 0.0
+    return SHARPNESS / gap if gap > 0 else 1.0
+
+
+def make_model(problem: Problem, options: LearnOptions, sharpness: float) -> nn.Module:
+    """The model that the options name, started so that it ranks like the plain space."""
+    vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
+    matrix = _query_matrix(problem.base, options.dim)
+    scorer = original_space(problem.base).scorer
+    if options.model == "filter":
+        features = vertex_features(problem.graph, vectors)
+        return GraphFilter(features, vectors, sharpness, matrix, scorer)
+    from l2route.networks import FeedForward, GraphNetwork
+
+    dim = options.dim or problem.base.dim
+    if options.model == "ffn":
+        return FeedForward(
+            vectors,
+            dim,
+            sharpness,
+            hidden_dim=options.hidden_dim,
+            seed=options.seed,
+            query_matrix=matrix,
+            scorer=scorer,
+        )
+    return GraphNetwork(
+        vectors,
+        problem.graph.neighbors,
+        dim,
+        sharpness,
+        hidden_dim=options.hidden_dim,
+        seed=options.seed,
+        query_matrix=matrix,
+        scorer=scorer,
+    )
+
+
+def _query_matrix(base: BaseVectors, dim: int | None) -> NDArray[np.float32] | None:
+    return None if dim is None or dim == base.dim else pca_space(base, dim).query_matrix
+
+
+def _plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
+    return original_space(base) if dim is None or dim == base.dim else pca_space(base, dim)
+
+
+def learn_space(
+    problem: Problem,
+    options: LearnOptions,
+    *,
+    model: RoutingModel | None = None,
+    checkpoint: Path | None = None,
+    log: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> tuple[RoutingSpace, Report]:
+    """Learn a routing space.
+
+    Args:
+        problem: queries with their neighbours.
+        options: how to learn.
+        model: a model of one's own, in place of the one that options name.
+        checkpoint: file to save the state in at every validation, and to go on from if it exists.
+        log: file to append an event per validation to, as JSON lines.
+        on_event: told of every validation.
+
+    Returns:
+        The best space by validation recall, and how it did.
+    """
+    begin = time.perf_counter()
+    if options.dim is not None and options.dim > problem.base.dim:
+        raise ValueError(f"expected dim of at most {problem.base.dim}, got {options.dim}")
+    sharpness = options.sharpness or calibrate_sharpness(problem, options)
+    learner = make_model(problem, options, sharpness) if model is None else model
+    if not isinstance(learner, RoutingModel) or not isinstance(learner, nn.Module):
+        raise ValueError("expected a model with the methods vertices and queries, an nn.Module")
+    run = Run(problem, options, learner, checkpoint)
+    plain = problem.recall(_plain_space(problem.base, options.dim), options)
+    for event in run.events():
+        if log is not None:
+            with log.open("a") as stream:
+                stream.write(json.dumps(asdict(event)) + "\n")
+        if on_event is not None:
+            on_event(event)
+    space = run.best_space()
+    seconds = time.perf_counter() - begin
+    is_better = run.best > plain
+    return space, Report(plain, run.best, run.step, seconds, sharpness, is_better)
+
+
+class Run:
+    """The state of a run: model, averages, optimizer, best so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: LearnOptions,
+        model: Any,
+        checkpoint: Path | None,
+    ) -> None:
+        self.problem, self.options, self.model = problem, options, model
+        self.checkpoint = checkpoint
+        dim = problem.base.dim
+        self.dim = options.dim or dim
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.kept = [p.detach().clone() for p in self.parameters]
+        self.best = -1.0
+        self.peak = options.learning_rate
+        self.step, self.spent = 0, 0.0
+        if checkpoint is not None and checkpoint.exists():
+            self._restore(read_checkpoint(checkpoint, asdict(options)))
+        block_bytes = problem.graph.n_vertices * 256
+        window = max(1, MEMORY // block_bytes)
+        oracle = HopOracle(problem.graph, problem.targets, max_blocks=window)
+        routing = self._space().budget(options.budget, dim, options.rerank)
+        self.rollouts = Rollouts(
+            problem.graph,
+            problem.train * np.float32(problem.scale),
+            oracle,
+            WalkOptions(
+                routing=routing.routing,
+                rerank=options.rerank,
+                temperature=options.temperature,
+                routing_weight=0.0 if options.objective == "topk" else 1.0,
+                topk_weight=options.topk_weight,
+                teacher_forcing=options.objective == "teacher",
+                n_threads=options.n_threads,
+            ),
+        )
+        self.batches = batches(oracle, len(problem.train), options.batch_size, window, options.seed)
+        for _ in range(self.step):  # a run that goes on goes on with the next batch
+            next(self.batches)
+
+    def events(self) -> Iterator[Event]:
+        """Take all steps, validating now and then."""
+        started = time.perf_counter() - self.spent
+        if self.best < 0:
+            self._keep_if_better()
+        while (share := self.share()) < 1:
+            lesson = self._learn()
+            self.spent = time.perf_counter() - started
+            if int(self.share() * N_VALIDATIONS) > int(share * N_VALIDATIONS):
+                yield self._validate(lesson)
+                self.spent = time.perf_counter() - started
+
+    def share(self) -> float:
+        """How much of the run is done: of its steps, or of its time if it was given time."""
+        if self.options.steps is not None:
+            return self.step / self.options.steps
+        return min(1.0, self.spent / (60 * self.options.minutes))
+
+    def _learn(self) -> Lesson:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.peak * self._schedule()
+        self.optimizer.zero_grad()
+        seed = self.options.seed * 1_000_003 + self.step
+        lesson = self.rollouts.teach(self.model, next(self.batches), seed)
+        if all(bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None):
+            self.optimizer.step()
+        else:
+            self._go_back()
+        self.step += 1
+        decay = min(AVERAGING, self.step / (self.step + 10))
+        for average, parameter in zip(self.average, self.parameters, strict=True):
+            average.lerp_(parameter.detach(), 1 - decay)
+        return lesson
+
+    def _schedule(self) -> float:
+        """One cycle: a short rise, a plateau, half a cosine down."""
+        share = self.share()
+        rise = min(1.0, 0.05 + share / WARM_UP)
+        fall = max(0.0, (share - PLATEAU) / (1 - PLATEAU))
+        return rise * 0.5 * (1 + float(np.cos(np.pi * fall)))
+
+    def _validate(self, lesson: Lesson) -> Event:
+        recall = self._keep_if_better()
+        if recall < self.best - 0.05:
+            self._go_back()
+        if self.checkpoint is not None:
+            write_checkpoint(self.checkpoint, self._state(), asdict(self.options))
+        share = self.share()
+        return Event(
+            self.step,
+            round(self.step / share),
+            lesson.routing,
+            lesson.topk,
+            lesson.found,
+            recall,
+            self.best,
+            self.spent,
+            self.spent * (1 / share - 1),
+        )
+
+    def _keep_if_better(self) -> float:
+        with _weights(self.parameters, self.average):
+            space = self._space()
+        recall = self.problem.recall(space, self.options)
+        if recall > self.best:
+            self.best = recall
+            self.kept = [a.clone() for a in self.average]
+        return recall
+
+    def _go_back(self) -> None:
+        """Return to the best weights with half the step size: the run has diverged."""
+        with torch.no_grad():
+            for parameter, average, kept in zip(
+                self.parameters, self.average, self.kept, strict=True
+            ):
+                parameter.copy_(kept)
+                average.copy_(kept)
+        self.peak /= 2
+        self.optimizer = torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
+
+    def best_space(self) -> RoutingSpace:
+        """The space of the best weights."""
+        with _weights(self.parameters, self.kept):
+            return self._space()
+
+    def _space(self) -> RoutingSpace:
+        problem = self.problem
+        return space_of(self.model, problem.base.dim, self.dim, problem.scale, self.options.rerank)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "parameters": [p.detach() for p in self.parameters],
+            "average": self.average,
+            "kept": self.kept,
+            "optimizer": self.optimizer.state_dict(),
+            "best": self.best,
+            "peak": self.peak,
+            "step": self.step,
+            "spent": self.spent,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.parameters, state["parameters"], strict=True):
+                parameter.copy_(value)
+        self.average, self.kept = state["average"], state["kept"]
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.best, self.peak = state["best"], state["peak"]
+        self.step, self.spent = state["step"], state["spent"]
+
+
+class _weights:  # noqa: N801 # reads as a verb in a with statement
+    """Parameters with other values for the length of a block."""
+
+    def __init__(self, parameters: list[Tensor], values: list[Tensor]) -> None:
+        self.parameters, self.values = parameters, values
+
+    def __enter__(self) -> None:
+        self.before = [p.detach().clone() for p in self.parameters]
+        self._set(self.values)
+
+    def __exit__(self, *_: object) -> None:
+        self._set(self.before)
+
+    @torch.no_grad()
+    def _set(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.copy_(value)

@@ -1,0 +1,66 @@
+"""What learning may be told."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Objective = Literal["imitation", "teacher", "topk"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+ModelName = Literal["filter", "gcn", "ffn"]
+MODELS: tuple[ModelName, ...] = get_args(ModelName)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnOptions:
+    """How to learn."""
+
+    budget: int = 256
+    """Total distance computations per query to learn for, rerank and projection included."""
+    rerank: int = 8
+    """Of the budget, true distances at the end."""
+    dim: int | None = None
+    """Routing dimension; the original one if not given."""
+    model: ModelName = "filter"
+    """filter (linear in graph-propagated features), gcn (the paper's network) or ffn."""
+    objective: Objective = "imitation"
+    """imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
+    minutes: float = 5.0
+    """Wall-clock time for the steps; not used if steps are given."""
+    steps: int | None = None
+    """Number of steps; makes a run reproducible to the last bit."""
+    seed: int = 0
+    """Seed of every random choice."""
+    batch_size: int = 500
+    """Walks per step."""
+    temperature: float = 0.3
+    """Of the noise that walks are sampled with."""
+    topk_weight: float = 8.0
+    """Weight of log P(v* in TopK) beside the sum over steps."""
+    learning_rate: float = 1e-3
+    """Peak of the one-cycle schedule."""
+    sharpness: float | None = None
+    """Inverse temperature α of the scores; calibrated from the data if not given."""
+    n_validation: int = 5000
+    """Queries cut from the training queries, at most a tenth of them."""
+    hidden_dim: int = 1024
+    """Hidden units of gcn's and ffn's feed-forward network."""
+    n_threads: int = 0
+    """Threads for walks; 0 for all cores."""
+
+    def __post_init__(self) -> None:
+        _require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
+        _require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
+        _require(self.budget >= 1, "budget of at least 1", self.budget)
+        _require(self.rerank >= 1, "rerank of at least 1", self.rerank)
+        _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
+        _require(self.minutes > 0, "minutes above 0", self.minutes)
+        _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
+        _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
+        _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
+        _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
+        _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
+        _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
+
+
+def _require(holds: bool, expected: str, got: object) -> None:
+    if not holds:
+        raise ValueError(f"expected {expected}, got {got!r}")

@@ -1,0 +1,254 @@
+"""Laws of learning, on a few thousand vectors."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from l2route import RoutingIndex, load
+from l2route.datasets import demo_words
+from l2route.models import GraphFilter, space_of
+from l2route.search import Budget, Searcher, original_space
+from l2route.training.loop import (
+    Event,
+    Problem,
+    calibrate_sharpness,
+    learn_space,
+    make_model,
+    pose,
+)
+from l2route.training.options import LearnOptions
+
+OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=300)
+
+
+@pytest.fixture(scope="module")
+def index() -> RoutingIndex:
+    """A graph over 4,000 words."""
+    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0)
+
+
+def words() -> Any:
+    """Real vectors, few enough for a test."""
+    return demo_words(n_base=4_000, n_learn=3_000, n_query=500).dataset
+
+
+@pytest.fixture(scope="module")
+def problem(index: RoutingIndex) -> Problem:
+    """What is to be learned on it."""
+    return pose(index.graph, index.base, words().learn, OPTIONS)
+
+
+def losses(problem: Problem, options: LearnOptions, **more: Any) -> list[Event]:
+    """Events of a run, without what the clock says."""
+    events: list[Event] = []
+    learn_space(problem, options, on_event=events.append, **more)
+    return [replace(event, seconds=0.0, seconds_left=0.0) for event in events]
+
+
+def test_learning_beats_the_plain_graph(problem: Problem) -> None:
+    """On queries kept from training, recall rises by points within a hundred steps."""
+    _, report = learn_space(problem, replace(OPTIONS, steps=120))
+    assert report.is_better
+    assert report.learned > report.plain + 0.03
+
+
+def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
+    """Before the first step the collapsed model visits what the original vectors visit."""
+    model = make_model(problem, OPTIONS, 40.0)
+    assert isinstance(model, GraphFilter)
+    space = space_of(model, problem.base.dim, problem.base.dim, problem.scale, 8)
+    plain = Searcher(problem.graph, original_space(problem.base), problem.base)
+    fresh = Searcher(problem.graph, space, problem.base)
+    first = plain.search(problem.validation, 1, Budget(200))
+    second = fresh.search(problem.validation, 1, Budget(200, 8))
+    assert (first.ids == second.ids).mean() > 0.98
+
+
+def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None:
+    """With d < D the collapsed space has d dimensions and scores as the model does."""
+    options = replace(OPTIONS, dim=10)
+    model = make_model(problem, options, 40.0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.01 * torch.randn(parameter.shape))
+    space = space_of(model, 50, 10, problem.scale, 8)  # type: ignore[arg-type] # is a model
+    queries = problem.train[:5]
+    with torch.no_grad():
+        vectors, bias = model.vertices()  # type: ignore[operator] # is a model
+        routed = model.queries(torch.from_numpy(queries * problem.scale))  # type: ignore[operator]
+        expected = (routed @ vectors.T + bias).numpy()
+    assert space.query_matrix is not None
+    got = queries @ space.query_matrix.T @ space.rows[:, :10].T + space.bias
+    np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("model", ["filter", "ffn", "gcn"])
+def test_threads_change_no_loss(problem: Problem, model: Any) -> None:
+    """The same seed gives the same losses on one thread and on two."""
+    options = replace(OPTIONS, model=model, steps=6, hidden_dim=32)
+    one, two = (losses(problem, replace(options, n_threads=n)) for n in (1, 2))
+    assert one == two
+
+
+def test_another_seed_learns_otherwise(problem: Problem) -> None:
+    """Seeds matter: batches and walks differ."""
+    options = replace(OPTIONS, steps=3)
+    assert losses(problem, options) != losses(problem, replace(options, seed=1))
+
+
+def test_a_run_that_was_cut_goes_on(problem: Problem, tmp_path: Path) -> None:
+    """A run resumed from its checkpoint has the losses of one that was never cut."""
+    whole = losses(problem, OPTIONS)
+    state = tmp_path / "state"
+
+    class CutError(Exception):
+        """The process dies."""
+
+    def die_at_half(event: Event) -> None:
+        if event.step >= OPTIONS.steps // 2:  # type: ignore[operator] # has steps
+            raise CutError
+
+    with pytest.raises(CutError):
+        learn_space(problem, OPTIONS, checkpoint=state, on_event=die_at_half)
+    rest = losses(problem, OPTIONS, checkpoint=state)
+    assert 0 < len(rest) < len(whole)
+    assert rest == whole[-len(rest) :]
+
+
+def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> None:
+    """A state of other options, or no state at all, is named and refused."""
+    state = tmp_path / "state"
+    learn_space(problem, replace(OPTIONS, steps=2), checkpoint=state)
+    with pytest.raises(ValueError, match="expected a run with the same options"):
+        learn_space(problem, replace(OPTIONS, steps=3), checkpoint=state)
+    state.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="expected a checkpoint"):
+        learn_space(problem, OPTIONS, checkpoint=state)
+
+
+@pytest.mark.parametrize("objective", ["teacher", "topk"])
+def test_other_objectives_learn(problem: Problem, objective: Any) -> None:
+    """Teacher forcing and top-k only run, and change the model."""
+    events = losses(problem, replace(OPTIONS, objective=objective, steps=10))
+    assert events[-1].step == 10
+    assert all(np.isfinite(event.routing) and np.isfinite(event.topk) for event in events)
+
+
+def test_minutes_are_kept(problem: Problem) -> None:
+    """A run that is given time ends near it, its schedule complete."""
+    _, report = learn_space(problem, replace(OPTIONS, steps=None, minutes=0.05))
+    assert report.n_steps > 10
+    assert report.seconds < 20
+
+
+def test_divergence_is_survived(problem: Problem) -> None:
+    """An absurd step size returns to the best state and never below the start."""
+    _, report = learn_space(problem, replace(OPTIONS, learning_rate=10.0))
+    start = losses(problem, replace(OPTIONS, steps=1, learning_rate=1e-9))[0].recall
+    assert report.learned >= start - 0.01
+
+
+def test_sharpness_follows_the_scale(index: RoutingIndex, problem: Problem) -> None:
+    """Vectors of another length are calibrated to the same sharpness."""
+    data = words()
+    scaled = RoutingIndex.build(data.base * 7, degree=8, ef_construction=60, entry=0)
+    other = pose(scaled.graph, scaled.base, data.learn * 7, OPTIONS)
+    assert calibrate_sharpness(other, OPTIONS) == pytest.approx(
+        calibrate_sharpness(problem, OPTIONS), rel=0.02
+    )
+
+
+def test_index_learns_saves_and_searches(index: RoutingIndex, tmp_path: Path) -> None:
+    """Learn adds a space that searches use, that is saved and loaded, and that can be left out."""
+    data = words()
+    fresh = RoutingIndex(index.base, index.graph)
+    report = fresh.learn(data.learn, budget=96, steps=60, log=tmp_path / "log.jsonl")
+    assert report.is_better
+    assert [space.name for space in fresh.spaces] == ["original", "learned"]
+    fresh.save(tmp_path / "learned.l2r")
+    opened = load(tmp_path / "learned.l2r")
+    first, second = (i.search(data.query, k=5, budget=96) for i in (fresh, opened))
+    np.testing.assert_array_equal(first.ids, second.ids)
+    assert (first.n_computed <= 96).all()
+    plain = opened.search(data.query, k=5, budget=96, space="original")
+    assert (plain.ids != first.ids).any()
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert lines[-1]["step"] == 60
+    fresh.learn(data.learn, budget=96, steps=20)  # replaces what was learned before
+    assert len(fresh.spaces) == 2
+
+
+def test_a_model_of_ones_own(index: RoutingIndex) -> None:
+    """An nn.Module with two methods learns like the built-in ones; anything else is refused."""
+
+    class Biases(nn.Module):
+        """A bias per vertex."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            vectors = index.base.vectors().copy()
+            self.rows = torch.from_numpy(vectors * 40)
+            self.bias = nn.Parameter(torch.zeros(len(vectors)))
+
+        def vertices(self) -> tuple[Tensor, Tensor]:
+            """Vectors and biases."""
+            return self.rows, self.bias
+
+        def queries(self, queries: Tensor) -> Tensor:
+            """Queries as they are."""
+            return queries
+
+    fresh = RoutingIndex(index.base, index.graph)
+    report = fresh.learn(words().learn, budget=96, model=Biases(), steps=5)
+    assert report.n_steps == 5
+    with pytest.raises(ValueError, match="expected a model with the methods"):
+        fresh.learn(words().learn, model=nn.Linear(2, 2), steps=5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "tree"}, "expected model filter, gcn, ffn, got 'tree'"),
+        ({"objective": "luck"}, "expected objective .*, got 'luck'"),
+        ({"budget": 0}, "expected budget of at least 1, got 0"),
+        ({"rerank": 0}, "expected rerank of at least 1, got 0"),
+        ({"minutes": 0}, "expected minutes above 0, got 0"),
+        ({"steps": 0}, "expected steps of at least 1, got 0"),
+        ({"dim": 0}, "expected dim of at least 1, got 0"),
+    ],
+)
+def test_bad_options_are_refused(changes: dict[str, Any], message: str) -> None:
+    """An option out of range is named, with what was expected and what came."""
+    with pytest.raises(ValueError, match=message):
+        replace(OPTIONS, **changes)
+
+
+def test_bad_queries_are_refused(index: RoutingIndex) -> None:
+    """Too few queries, or of another dimension, are refused before any work."""
+    with pytest.raises(ValueError, match="expected at least 20 training queries, got 5"):
+        index.learn(np.ones((5, 50)))
+    with pytest.raises(ValueError, match=r"expected queries \[\*, 50\], got \[\*, 3\]"):
+        index.learn(np.ones((50, 3)))
+    with pytest.raises(ValueError, match="expected dim of at most 50, got 60"):
+        index.learn(words().learn, dim=60, steps=1)
+
+
+def test_serving_needs_no_torch() -> None:
+    """Importing, loading and searching never import torch."""
+    script = """
+import sys
+import numpy as np
+import l2route
+import l2route.cli
+l2route.RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 4))).search(np.ones((2, 4)))
+sys.exit("torch" in sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
