@@ -16,7 +16,7 @@ from l2route.data import Metric, check_metric, check_vectors, normalize
 from l2route.formats import list_keys, read_array, read_npz, write_npz
 
 _CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth
-_BATCH = 1024  # queries between two reports of progress
+_BATCH = 4096  # queries between two reports of progress
 _MARGIN = 16  # candidates beyond k in the first round
 _GROWTH = 8  # and how many times more in each further one
 _MAX_PAIRS = 1 << 22  # (query, candidate) pairs held at once
