@@ -75,43 +75,45 @@ class HopSearch {
 
   // One level: returns whether any vertex reached a target that it had not.
   bool advance(unsigned level, std::uint64_t* planes) {
+    // Copies, since a write to the planes might change members for all that the compiler knows.
+    const TargetSet* reached = reached_.data();
+    TargetSet* next = next_.data();
+    const TargetSet all = all_;
+    const Adjacency graph = graph_;
     bool any = false;
-    for (std::size_t u = 0; u < graph_.n; ++u) {
-      if (u + kAhead < graph_.n) prefetch_neighbors(u + kAhead);
-      next_[u] = reached_[u];
-      if (reached_[u] == all_) continue;
-      next_[u] = with_neighbors(u);
-      TargetSet found;
-      std::uint64_t fresh = 0;
-      for (std::size_t w = 0; w < kBlockWords; ++w) {
-        found.words[w] = next_[u].words[w] & ~reached_[u].words[w];
-        fresh |= found.words[w];
+    for (std::size_t u = 0; u < graph.n; ++u) {
+      if (u + kAhead < graph.n && reached[u + kAhead] != all) {
+        for_neighbors(graph, u + kAhead, [&](std::size_t v) { __builtin_prefetch(&reached[v]); });
       }
-      if (fresh == 0) continue;
-      write_hops(level, found, planes + u * HopBlock::words_per_vertex());
-      any = true;
+      TargetSet now = reached[u];
+      if (now != all) {
+        for_neighbors(graph, u, [&](std::size_t v) {
+          for (std::size_t w = 0; w < kBlockWords; ++w) now.words[w] |= reached[v].words[w];
+        });
+        TargetSet found;
+        std::uint64_t fresh = 0;
+        for (std::size_t w = 0; w < kBlockWords; ++w) {
+          found.words[w] = now.words[w] & ~reached[u].words[w];
+          fresh |= found.words[w];
+        }
+        if (fresh != 0) {
+          write_hops(level, found, planes + u * HopBlock::words_per_vertex());
+          any = true;
+        }
+      }
+      next[u] = now;
     }
     std::swap(reached_, next_);
     return any;
   }
 
-  void prefetch_neighbors(std::size_t vertex) const {
-    if (reached_[vertex] == all_) return;
-    const std::int32_t* row = graph_.row(vertex);
-    for (std::size_t i = 0; i < graph_.width && row[i] >= 0; ++i) {
-      __builtin_prefetch(&reached_[static_cast<std::size_t>(row[i])]);
+  // Calls call(v) for every neighbour v.
+  template <class Call>
+  static void for_neighbors(const Adjacency& graph, std::size_t vertex, const Call& call) {
+    const std::int32_t* row = graph.row(vertex);
+    for (std::size_t i = 0; i < graph.width && row[i] >= 0; ++i) {
+      call(static_cast<std::size_t>(row[i]));
     }
-  }
-
-  // What a vertex or one of its neighbours has reached.
-  TargetSet with_neighbors(std::size_t vertex) const {
-    TargetSet either = reached_[vertex];
-    const std::int32_t* row = graph_.row(vertex);
-    for (std::size_t i = 0; i < graph_.width && row[i] >= 0; ++i) {
-      const TargetSet& neighbor = reached_[static_cast<std::size_t>(row[i])];
-      for (std::size_t w = 0; w < kBlockWords; ++w) either.words[w] |= neighbor.words[w];
-    }
-    return either;
   }
 
   // Planes start as all ones, which is kUnreachable; a level clears the bits that it lacks.

@@ -78,6 +78,27 @@ def test_build_evaluate_search_info(workdir: Path, run) -> None:
     assert json.loads(out)["n_vertices"] == 400
 
 
+def test_learn(workdir: Path, run) -> None:
+    """`learn` adds a space that `evaluate` uses unless told otherwise."""
+    rng = np.random.default_rng(1)
+    np.save(workdir / "learn.npy", rng.normal(size=(300, 8)).astype(np.float32))
+    assert run(BUILD)[0] == 0
+    line = "learn words.l2r --queries learn.npy --budget 40 --rerank 4 --steps 10"
+    code, out, _ = run(f"{line} -o learned.l2r --log log.jsonl --json")
+    assert code == 0
+    report = json.loads(out)
+    assert report["n_steps"] == 10
+    assert len((workdir / "log.jsonl").read_text().splitlines()) == 10
+    names = [space["name"] for space in json.loads(run("info learned.l2r --json")[1])["spaces"]]
+    assert names == (["original", "learned"] if report["is_better"] else ["original"])
+    evaluate = "evaluate learned.l2r --queries data.npz:query --budget 40 --json"
+    (row,) = json.loads(run(evaluate)[1])["rows"]
+    assert row["method"] == names[-1]
+    (row,) = json.loads(run(f"{evaluate} --space original")[1])["rows"]
+    assert row["method"] == "original"
+    assert "validation" in run(f"{line} -o other.l2r")[1]
+
+
 def test_what_people_read(workdir: Path, run) -> None:
     """Without --json, tables and lines for people; a plot and Markdown when asked."""
     assert run(BUILD)[0] == 0
@@ -168,6 +189,9 @@ def test_pca_baseline(workdir: Path, run) -> None:
         ("evaluate words.l2r --queries data.npz:query --budget some", "some"),
         ("evaluate words.l2r --queries data.npz:query --space learned", "learned"),
         ("evaluate words.l2r --queries wide.npy", "[*, 8]"),
+        ("learn words.l2r --queries data.npz:query --steps 5 --model oracle", "oracle"),
+        ("learn words.l2r --queries data.npz:query --steps 5 --rerank 300", "300"),
+        ("learn words.l2r --queries data.npz:query --minutes 0", "minutes"),
         ("datasets unheard-of", "unheard-of"),
         ("sing", "sing"),
     ],

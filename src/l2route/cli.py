@@ -23,7 +23,7 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
-from l2route.progress import bar, learning_bar
+from l2route.progress import bar, learning_bars
 from l2route.storage import check_target
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
@@ -135,7 +135,7 @@ def learn(
     check_target(target)
     opened = load(index)
     probes = read_array(queries)
-    with bar("exact neighbours") as progress, learning_bar() as on_event:
+    with learning_bars() as (progress, on_event):
         report = opened.learn(
             probes,
             budget,

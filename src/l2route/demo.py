@@ -11,7 +11,7 @@ from l2route.evaluation.measure import measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import Row, rich_table
 from l2route.index import RoutingIndex
-from l2route.progress import bar, learning_bar
+from l2route.progress import bar, learning_bars
 from l2route.truth import Truth, exact_neighbors
 
 BUDGETS = (128, 256, 512)
@@ -47,7 +47,7 @@ def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:
         truth = exact_neighbors(
             data.base, data.query, 10, data.metric, cache=out, progress=progress
         )
-    with bar("exact neighbours of training queries") as progress, learning_bar() as on_event:
+    with learning_bars() as (progress, on_event):
         index.learn(
             data.learn,
             budget=LEARNED_BUDGET,

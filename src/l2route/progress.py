@@ -8,46 +8,56 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
+Advance = Callable[[int, int | None], None]
+"""Called with the amount done and in all."""
+
 
 class Learning(Protocol):
     """What the display of learning shows of a validation."""
 
     @property
-    def step(self) -> int: ...  # noqa: D102 # its names say it
+    def step(self) -> int:
+        """Steps taken."""
+
     @property
-    def n_steps(self) -> int: ...  # noqa: D102
+    def n_steps(self) -> int:
+        """Steps in all, as far as that is known."""
+
     @property
-    def routing(self) -> float: ...  # noqa: D102
+    def routing(self) -> float:
+        """The objective."""
+
     @property
-    def recall(self) -> float: ...  # noqa: D102
+    def recall(self) -> float:
+        """On validation queries."""
+
     @property
-    def best(self) -> float: ...  # noqa: D102
+    def best(self) -> float:
+        """The best so far."""
 
 
 @contextmanager
-def learning_bar() -> Iterator[Callable[[Learning], None]]:
-    """Show loss, validation recall and time left while the block runs."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("learning"),
-        BarColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        TimeLeftColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=None)
+def bar(title: str) -> Iterator[Advance]:
+    """Show a bar while the block runs; call what it gives with the amount done and in all."""
+    with _display() as progress:
+        yield _advancer(progress, title)
+
+
+@contextmanager
+def learning_bars() -> Iterator[tuple[Advance, Callable[[Learning], None]]]:
+    """Show two bars: one for finding true neighbours, one with loss, recall and time left."""
+    with _display() as progress:
+        advance = _advancer(progress, "exact neighbours")
+        task = progress.add_task("learning", total=None)
 
         def show(event: Learning) -> None:
-            text = f"loss {-event.routing:.1f}  recall {event.recall:.3f}  best {event.best:.3f}"
+            text = f"loss {-event.routing:.1f}, recall {event.recall:.3f}, best {event.best:.3f}"
             progress.update(task, completed=event.step, total=event.n_steps, description=text)
 
-        yield show
+        yield advance, show
 
 
-@contextmanager
-def bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar while the block runs; call what it gives with the amount done and in all."""
+def _display() -> Progress:
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -56,10 +66,13 @@ def bar(title: str) -> Iterator[Callable[[int, int | None], None]]:
         TimeElapsedColumn(),
         TimeLeftColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(title, total=None)
+    return Progress(*columns, console=Console(stderr=True))
 
-        def advance(done: int, total: int | None) -> None:
-            progress.update(task, completed=done, total=total)
 
-        yield advance
+def _advancer(progress: Progress, title: str) -> Advance:
+    task = progress.add_task(title, total=None)
+
+    def advance(done: int, total: int | None) -> None:
+        progress.update(task, completed=done, total=total)
+
+    return advance
