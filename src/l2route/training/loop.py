@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -210,18 +211,34 @@ def learn_space(
     learner = make_model(problem, options, sharpness) if model is None else model
     if not isinstance(learner, RoutingModel) or not isinstance(learner, nn.Module):
         raise ValueError("expected a model with the methods vertices and queries, an nn.Module")
-    run = Run(problem, options, learner, checkpoint)
-    plain = problem.recall(_plain_space(problem.base, options.dim), options)
-    for event in run.events():
-        if log is not None:
-            with log.open("a") as stream:
-                stream.write(json.dumps(asdict(event)) + "\n")
-        if on_event is not None:
-            on_event(event)
-    space = run.best_space()
+    with _torch_threads(1 if isinstance(learner, GraphFilter) else 0):
+        run = Run(problem, options, learner, checkpoint)
+        plain = problem.recall(_plain_space(problem.base, options.dim), options)
+        for event in run.events():
+            if log is not None:
+                with log.open("a") as stream:
+                    stream.write(json.dumps(asdict(event)) + "\n")
+            if on_event is not None:
+                on_event(event)
+        space = run.best_space()
     seconds = time.perf_counter() - begin
     is_better = run.best > plain
     return space, Report(plain, run.best, run.step, seconds, sharpness, is_better)
+
+
+@contextmanager
+def _torch_threads(n_threads: int) -> Iterator[None]:
+    """Threads of torch for the length of a block; 0 leaves them.
+
+    A filter's matrices are small: a second thread would spend its time waiting, and the walks have
+    threads of their own.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(n_threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Run:
