@@ -16,15 +16,9 @@ from l2route import RoutingIndex, load
 from l2route.datasets import demo_words
 from l2route.models import GraphFilter, space_of
 from l2route.search import Budget, Searcher, original_space
-from l2route.training.loop import (
-    Event,
-    Problem,
-    calibrate_sharpness,
-    learn_space,
-    make_model,
-    pose,
-)
+from l2route.training.loop import Event, learn_space, make_model
 from l2route.training.options import LearnOptions
+from l2route.training.problem import Problem, calibrate_sharpness, pose
 
 OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=300)
 

@@ -211,8 +211,9 @@ class RoutingIndex:
             on_event: called after every validation.
         """
         try:
-            from l2route.training.loop import learn_space, pose
+            from l2route.training.loop import learn_space
             from l2route.training.options import LearnOptions
+            from l2route.training.problem import pose
         except ImportError as error:
             raise ImportError('learning needs: pip install "l2route[train]"') from error
         own = None if isinstance(model, str) else model
