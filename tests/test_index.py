@@ -454,9 +454,9 @@ def test_info_says_what_the_index_is() -> None:
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
     assert info["spaces"] == [
-        {"name": "original", "dim": DIM, "scorer": "l2"},
-        {"name": "pca6", "dim": 6, "scorer": "l2"},
-        {"name": "biased", "dim": DIM, "scorer": "ip"},
+        {"name": "original", "dim": DIM, "scorer": "l2", "rerank": 32},
+        {"name": "pca6", "dim": 6, "scorer": "l2", "rerank": 32},
+        {"name": "biased", "dim": DIM, "scorer": "ip", "rerank": 32},
     ]
     assert info["labelled"] is True
     assert built().info()["labelled"] is False
