@@ -218,7 +218,7 @@ class Searcher:
     Args:
         graph: the graph to walk.
         space: what steers the walk.
-        base: original vectors to rerank by; not needed where routing scores are the answer.
+        base: original vectors; answers are reranked by them where routing scores are not true.
         simd: kernel to use, of `l2route._core.simd_levels()`.
     """
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from l2route.features import vertex_features
@@ -67,7 +66,7 @@ class Event:
 def make_model(problem: Problem, options: LearnOptions, sharpness: float) -> nn.Module:
     """The model that the options name, started so that it ranks like the plain space."""
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
-    matrix = _query_matrix(problem.base, options.dim)
+    matrix = _plain_space(problem.base, options.dim).query_matrix
     scorer = original_space(problem.base).scorer
     if options.model == "filter":
         features = vertex_features(problem.graph, vectors)
@@ -95,10 +94,6 @@ def make_model(problem: Problem, options: LearnOptions, sharpness: float) -> nn.
         query_matrix=matrix,
         scorer=scorer,
     )
-
-
-def _query_matrix(base: BaseVectors, dim: int | None) -> NDArray[np.float32] | None:
-    return None if dim is None or dim == base.dim else pca_space(base, dim).query_matrix
 
 
 def _plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
