@@ -2,8 +2,8 @@
 
     python examples/own_model.py
 
-This one scales every dimension and gives every vertex a bias of its own. It learns less than the
-built-in models; it shows what is needed.
+This one scales every dimension and gives every vertex a bias of its own. It is too simple to beat
+the plain graph (the index then stays as it was); it shows what is needed.
 """
 
 import numpy as np
