@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from l2route import RoutingIndex, load
 from l2route.datasets import demo_words
 from l2route.models import GraphFilter, space_of
 from l2route.search import Budget, Searcher, original_space
-from l2route.training.loop import Event, learn_space, make_model
+from l2route.training.log import Event
+from l2route.training.loop import learn_space, make_model, plain_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, calibrate_sharpness, pose
 
@@ -56,7 +58,7 @@ def test_learning_beats_the_plain_graph(problem: Problem) -> None:
 
 def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
     """Before the first step the collapsed model visits what the original vectors visit."""
-    model = make_model(problem, OPTIONS, 40.0)
+    model = make_model(problem, OPTIONS, plain_space(problem.base, None), 40.0)
     assert isinstance(model, GraphFilter)
     space = space_of(model, problem.base.dim, problem.base.dim, problem.scale, 8)
     plain = Searcher(problem.graph, original_space(problem.base), problem.base)
@@ -69,7 +71,7 @@ def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
 def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None:
     """With d < D the collapsed space has d dimensions and scores as the model does."""
     options = replace(OPTIONS, dim=10)
-    model = make_model(problem, options, 40.0)
+    model = make_model(problem, options, plain_space(problem.base, options.dim), 40.0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.01 * torch.randn(parameter.shape))
@@ -98,23 +100,55 @@ def test_another_seed_learns_otherwise(problem: Problem) -> None:
     assert losses(problem, options) != losses(problem, replace(options, seed=1))
 
 
-def test_a_run_that_was_cut_goes_on(problem: Problem, tmp_path: Path) -> None:
-    """A run resumed from its checkpoint has the losses of one that was never cut."""
-    whole = losses(problem, OPTIONS)
-    state = tmp_path / "state"
+def test_a_run_killed_goes_on_to_the_same_losses(index: RoutingIndex, tmp_path: Path) -> None:
+    """A process killed with SIGKILL, started again, has the losses of one that was let be."""
+    index.save(tmp_path / "index.l2r")
+    np.save(tmp_path / "queries.npy", words().learn[:1000])
 
-    class CutError(Exception):
-        """The process dies."""
+    def start(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "l2route", "learn", "index.l2r", "-o", f"{name}.l2r"]
+        files = ["--queries", "queries.npy", "--log", f"{name}.log", "--checkpoint", f"{name}.pt"]
+        return subprocess.Popen(
+            [*command, *files, "--steps", "200", "--budget", "96"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
+        )
 
-    def die_at_half(event: Event) -> None:
-        if event.step >= OPTIONS.steps // 2:  # type: ignore[operator] # has steps
-            raise CutError
+    def events(name: str) -> list[dict[str, float]]:
+        path = tmp_path / f"{name}.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
 
-    with pytest.raises(CutError):
-        learn_space(problem, OPTIONS, checkpoint=state, on_event=die_at_half)
-    rest = losses(problem, OPTIONS, checkpoint=state)
-    assert 0 < len(rest) < len(whole)
-    assert rest == whole[-len(rest) :]
+    with start("cut") as process:
+        while len(events("cut")) < 3:
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.kill()
+    n_before = len(events("cut"))
+    assert n_before < 20
+    with start("cut") as again, start("whole") as whole:
+        assert again.wait() == 0
+        assert whole.wait() == 0
+    cut, uncut = ([without_clock(event) for event in events(name)] for name in ("cut", "whole"))
+    assert cut[n_before:] == uncut[-len(cut[n_before:]) :]
+    assert 0 < len(cut[n_before:]) < 20
+    same = [load(tmp_path / f"{name}.l2r").spaces[-1].rows for name in ("cut", "whole")]
+    np.testing.assert_array_equal(same[0], same[1])
+
+
+def without_clock(event: dict[str, float]) -> dict[str, float]:
+    """What a logged event says besides how long it took."""
+    return {name: value for name, value in event.items() if not name.startswith("seconds")}
+
+
+def test_tensorboard_shows_the_run(problem: Problem, tmp_path: Path) -> None:
+    """Where TensorBoard is installed, its events stand beside the log and say the same."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    events = losses(problem, replace(OPTIONS, steps=4), log=tmp_path / "log.jsonl")
+    board = accumulator.EventAccumulator(str(tmp_path / "log.jsonl.tb"))
+    board.Reload()
+    shown = [(scalar.step, scalar.value) for scalar in board.Scalars("recall")]
+    assert shown == [(event.step, pytest.approx(event.recall)) for event in events]
 
 
 def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ from l2route.storage import read_index, write_index
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models import RoutingModel
-    from l2route.training.loop import Event, Report
+    from l2route.training.log import Event
+    from l2route.training.loop import Report
     from l2route.training.options import ModelName, Objective
 
 DEFAULT_BUDGET = 256
@@ -206,7 +207,8 @@ class RoutingIndex:
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
             n_threads: threads to use; 0 for all cores.
             checkpoint: file that keeps the state of the run, and that a run goes on from.
-            log: file that an event per validation is appended to, as JSON lines.
+            log: file that an event per validation is appended to, as JSON lines; TensorBoard's, if
+                it is installed, go into a directory beside it, of the same name and `.tb`.
             progress: called with queries done and in all while true neighbours are found.
             on_event: called after every validation.
         """

@@ -93,13 +93,14 @@ def space_of(
         rerank: vertices that searches rerank by default.
     """
     vectors, bias = model.vertices()  # [n, width], [n]
-    constant = model.queries(torch.zeros(1, original_dim))  # [1, width]
-    matrix = model.queries(torch.eye(original_dim)) - constant  # [original_dim, width]
-    offsets = (bias + (vectors @ constant.T)[:, 0]).numpy().copy()
+    device = vectors.device
+    constant = model.queries(torch.zeros(1, original_dim, device=device))  # [1, width]
+    matrix = model.queries(torch.eye(original_dim, device=device)) - constant  # [D, width]
+    offsets = (bias + (vectors @ constant.T)[:, 0]).cpu().numpy().copy()
     if dim == original_dim:
-        rows = (vectors @ matrix.T * scale).numpy()  # [n, original_dim]
+        rows = (vectors @ matrix.T * scale).cpu().numpy()  # [n, D]
         return RoutingSpace(pad_rows(rows), dim, "ip", None, offsets, "learned", rerank)
     left, lengths, right = torch.linalg.svd(matrix, full_matrices=False)
-    rows = (vectors @ (lengths[:dim, None] * right[:dim]).T).numpy()  # [n, dim]
-    query_matrix = np.ascontiguousarray(left[:, :dim].T.numpy() * np.float32(scale))
+    rows = (vectors @ (lengths[:dim, None] * right[:dim]).T).cpu().numpy()  # [n, dim]
+    query_matrix = np.ascontiguousarray(left[:, :dim].T.cpu().numpy() * np.float32(scale))
     return RoutingSpace(pad_rows(rows), dim, "ip", query_matrix, offsets, "learned", rerank)

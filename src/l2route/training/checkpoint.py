@@ -21,7 +21,7 @@ def write_checkpoint(path: Path, state: dict[str, Any], options: dict[str, Any])
 def read_checkpoint(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Read a state; options that are not those of the run are refused."""
     try:
-        content = torch.load(path, weights_only=True)
+        content = torch.load(path, weights_only=True, map_location="cpu")
         version, made_with, state = content["version"], content["options"], content["state"]
     except Exception as error:  # torch raises many kinds on damaged files
         raise ValueError(f"{path}: expected a checkpoint, got {error}") from error

@@ -1,6 +1,5 @@
 """The training loop: walk, learn, validate, keep the best."""
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from l2route.models import GraphFilter, RoutingModel, space_of
 from l2route.oracle import HopOracle
 from l2route.search import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
+from l2route.training.log import Event, event_log
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, calibrate_sharpness
 from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
@@ -48,55 +48,29 @@ class Report:
     """Whether the learned space beats the plain one, and is to be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A validation, as progress displays and logs have it."""
-
-    step: int
-    n_steps: int
-    routing: float
-    topk: float
-    found: float
-    recall: float
-    best: float
-    seconds: float
-    seconds_left: float
-
-
-def make_model(problem: Problem, options: LearnOptions, sharpness: float) -> nn.Module:
+def make_model(
+    problem: Problem, options: LearnOptions, plain: RoutingSpace, sharpness: float
+) -> nn.Module:
     """The model that the options name, started so that it ranks like the plain space."""
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
-    matrix = _plain_space(problem.base, options.dim).query_matrix
-    scorer = original_space(problem.base).scorer
     if options.model == "filter":
         features = vertex_features(problem.graph, vectors)
-        return GraphFilter(features, vectors, sharpness, matrix, scorer)
+        return GraphFilter(features, vectors, sharpness, plain.query_matrix, plain.scorer)
     from l2route.networks import FeedForward, GraphNetwork
 
-    dim = options.dim or problem.base.dim
+    shared: dict[str, Any] = {
+        "hidden_dim": options.hidden_dim,
+        "seed": options.seed,
+        "query_matrix": plain.query_matrix,
+        "scorer": plain.scorer,
+    }
     if options.model == "ffn":
-        return FeedForward(
-            vectors,
-            dim,
-            sharpness,
-            hidden_dim=options.hidden_dim,
-            seed=options.seed,
-            query_matrix=matrix,
-            scorer=scorer,
-        )
-    return GraphNetwork(
-        vectors,
-        problem.graph.neighbors,
-        dim,
-        sharpness,
-        hidden_dim=options.hidden_dim,
-        seed=options.seed,
-        query_matrix=matrix,
-        scorer=scorer,
-    )
+        return FeedForward(vectors, plain.dim, sharpness, **shared)
+    return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
 
 
-def _plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
+def plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
+    """What is there without learning: the original vectors, or PCA to fewer dimensions."""
     return original_space(base) if dim is None or dim == base.dim else pca_space(base, dim)
 
 
@@ -116,7 +90,7 @@ def learn_space(
         options: how to learn.
         model: a model of one's own, in place of the one that options name.
         checkpoint: file to save the state in at every validation, and to go on from if it exists.
-        log: file to append an event per validation to, as JSON lines.
+        log: file to append an event per validation to, as JSON lines; TensorBoard's go beside it.
         on_event: told of every validation.
 
     Returns:
@@ -125,23 +99,26 @@ def learn_space(
     begin = time.perf_counter()
     if options.dim is not None and options.dim > problem.base.dim:
         raise ValueError(f"expected dim of at most {problem.base.dim}, got {options.dim}")
+    plain = plain_space(problem.base, options.dim)
     sharpness = options.sharpness or calibrate_sharpness(problem, options)
-    learner = make_model(problem, options, sharpness) if model is None else model
+    learner = make_model(problem, options, plain, sharpness) if model is None else model
     if not isinstance(learner, RoutingModel) or not isinstance(learner, nn.Module):
         raise ValueError("expected a model with the methods vertices and queries, an nn.Module")
-    with _torch_threads(1 if isinstance(learner, GraphFilter) else 0):
+    is_small = isinstance(learner, GraphFilter)
+    if not is_small and torch.cuda.is_available():
+        learner.to("cuda")
+    with _torch_threads(1 if is_small else 0):
         run = Run(problem, options, learner, checkpoint)
-        plain = problem.recall(_plain_space(problem.base, options.dim), options)
-        for event in run.events():
-            if log is not None:
-                with log.open("a") as stream:
-                    stream.write(json.dumps(asdict(event)) + "\n")
-            if on_event is not None:
-                on_event(event)
+        before = problem.recall(plain, options)
+        with event_log(log) as write:
+            for event in run.events():
+                write(event)
+                if on_event is not None:
+                    on_event(event)
         space = run.best_space()
     seconds = time.perf_counter() - begin
-    is_better = run.best > plain
-    return space, Report(plain, run.best, run.step, seconds, sharpness, is_better)
+    is_better = run.best > before
+    return space, Report(before, run.best, run.step, seconds, sharpness, is_better)
 
 
 @contextmanager
@@ -309,7 +286,9 @@ class Run:
         with torch.no_grad():
             for parameter, value in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(value)
-        self.average, self.kept = state["average"], state["kept"]
+        for mine, theirs in ((self.average, state["average"]), (self.kept, state["kept"])):
+            for tensor, value in zip(mine, theirs, strict=True):
+                tensor.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
         self.best, self.peak = state["best"], state["peak"]
         self.step, self.spent = state["step"], state["spent"]

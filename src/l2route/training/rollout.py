@@ -63,15 +63,16 @@ class Rollouts:
         """Walk for a batch of queries and add the gradient of the loss to the model's `.grad`."""
         options = self.options
         vectors, bias = model.vertices()  # [n, width], [n]
-        routed = model.queries(self.queries[torch.from_numpy(batch)])  # [batch, width]
+        queries = self.queries[torch.from_numpy(batch)].to(vectors.device)
+        routed = model.queries(queries)  # [batch, width]
         vertex_rows = self._vertex_rows(vectors)
-        query_rows = pad_rows(routed.detach().numpy())
+        query_rows = pad_rows(_array(routed))
         blocks, block_of = np.unique(self.oracle.places.block_of[batch], return_inverse=True)
         walks = _core.rollout(
             neighbors=self.graph.neighbors,
             entries=self.graph.entries,
             vertex_rows=vertex_rows,
-            bias=np.ascontiguousarray(bias.detach().numpy()),
+            bias=np.ascontiguousarray(_array(bias)),
             query_rows=query_rows,
             blocks=[self.oracle.block(int(block)) for block in blocks],
             block_of=block_of.astype(np.int32),
@@ -98,7 +99,7 @@ class Rollouts:
                 n_threads=options.n_threads,
             )
             outputs.append(routed)
-            gradients.append(torch.from_numpy(rows[:, : routed.shape[1]]) * share)
+            gradients.append(_like(routed, rows[:, : routed.shape[1]]) * share)
         if vectors.requires_grad or bias.requires_grad:
             rows, sums = _core.vertex_gradient(
                 offsets=offsets,
@@ -111,7 +112,7 @@ class Rollouts:
             for output, gradient in ((vectors, rows[:, : vectors.shape[1]]), (bias, sums)):
                 if output.requires_grad:
                     outputs.append(output)
-                    gradients.append(torch.from_numpy(gradient) * share)
+                    gradients.append(_like(output, gradient) * share)
         torch.autograd.backward(outputs, gradients)
         found = float(is_found.mean())
         return Lesson(float(routing.mean()), float(topk[is_found].mean()) if found else 0.0, found)
@@ -119,10 +120,21 @@ class Rollouts:
     def _vertex_rows(self, vectors: Tensor) -> NDArray[np.float32]:
         """Padded rows; those of a model with constant vertices are made once."""
         if vectors.requires_grad:
-            return pad_rows(vectors.detach().numpy())
+            return pad_rows(_array(vectors))
         if self._fixed is None or self._fixed[0] is not vectors:
-            self._fixed = (vectors, pad_rows(vectors.numpy()))
+            self._fixed = (vectors, pad_rows(_array(vectors)))
         return self._fixed[1]
+
+
+def _array(tensor: Tensor) -> NDArray[np.float32]:
+    """Values of a tensor wherever it is; walks are of the CPU."""
+    values: NDArray[np.float32] = tensor.detach().cpu().numpy()
+    return values
+
+
+def _like(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
+    """Values as a tensor where another one is."""
+    return torch.from_numpy(values).to(tensor.device)
 
 
 def batches(
