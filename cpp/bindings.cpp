@@ -222,16 +222,17 @@ using HopPlanes = nb::ndarray<const std::uint64_t, nb::shape<-1, kBlockWords, kH
                               nb::c_contig, nb::device::cpu>;
 // offsets, vertices, slopes, routing, topk, n_steps, is_found
 using Lessons = std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
-                           Output<float>, Output<std::int32_t>, Output<bool>>;
+                           Output<float>, Output<std::int32_t>, Output<bool>, Output<bool>>;
 
 // Walks of the agent, one per query, and the slope of the objective in every visited score.
 Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
                 const Matrix<float>& vertex_rows, const std::optional<Array<float>>& bias,
                 const Matrix<float>& query_rows, const std::vector<HopPlanes>& blocks,
                 const Array<std::int32_t>& block_of, const Array<std::int32_t>& target_of,
-                const Array<std::int64_t>& query_ids, std::size_t budget, std::size_t k,
-                float temperature, float routing_weight, float topk_weight, bool teacher_forcing,
-                std::uint64_t seed, std::size_t n_threads) {
+                const Array<std::int64_t>& query_ids, const Array<std::int32_t>& hidden,
+                std::size_t budget, std::size_t k, float temperature, float routing_weight,
+                float topk_weight, float topk_sharpness, bool teacher_forcing, std::uint64_t seed,
+                std::size_t n_threads) {
   const std::size_t n = query_rows.shape(0);
   Rows rows = rows_of(vertex_rows, "ip", "auto");
   if (bias) rows.bias = bias->data();
@@ -242,8 +243,8 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
   graph.max_width = std::max(graph.bottom.width, graph.n_entries);
   std::vector<HopBlock> hops;
   for (const HopPlanes& block : blocks) hops.push_back({block.data()});
-  const RolloutOptions options{budget,          k,   temperature, routing_weight, topk_weight,
-                               teacher_forcing, seed};
+  const RolloutOptions options{budget,      k,              temperature,     routing_weight,
+                               topk_weight, topk_sharpness, teacher_forcing, seed};
   std::vector<Lesson> lessons(n);
   {
     const nb::gil_scoped_release release;
@@ -251,7 +252,8 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
       RolloutTracer tracer(options, hops[static_cast<std::size_t>(block_of(i))],
                            static_cast<std::size_t>(target_of(i)),
                            static_cast<std::uint64_t>(query_ids(i)));
-      run_rollout(graph, rows, query_rows.data() + i * rows.width, options, tracer, lessons[i]);
+      run_rollout(graph, rows, query_rows.data() + i * rows.width, options, hidden(i), tracer,
+                  lessons[i]);
     });
   }
   auto [offsets, offsets_array] = new_array<std::int64_t>({n + 1});
@@ -266,6 +268,7 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
   auto [topk, topk_array] = new_array<float>({n});
   auto [n_steps, n_steps_array] = new_array<std::int32_t>({n});
   auto [is_found, is_found_array] = new_array<bool>({n});
+  auto [is_kept, is_kept_array] = new_array<bool>({n});
   for (std::size_t i = 0; i < n; ++i) {
     std::copy(lessons[i].vertices.begin(), lessons[i].vertices.end(), vertices + offsets[i]);
     std::copy(lessons[i].slopes.begin(), lessons[i].slopes.end(), slopes + offsets[i]);
@@ -273,9 +276,10 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
     topk[i] = lessons[i].topk;
     n_steps[i] = lessons[i].n_steps;
     is_found[i] = lessons[i].is_found;
+    is_kept[i] = lessons[i].is_kept;
   }
-  return {offsets_array, vertices_array, slopes_array,  routing_array,
-          topk_array,    n_steps_array,  is_found_array};
+  return {offsets_array, vertices_array, slopes_array,   routing_array,
+          topk_array,    n_steps_array,  is_found_array, is_kept_array};
 }
 
 // Gradient in the vertices' rows and biases: sums over visits in the order of queries.
@@ -336,9 +340,9 @@ NB_MODULE(_core, m) {
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
   m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "vertex_rows"_a,
         "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a, "query_ids"_a,
-        "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
-        "teacher_forcing"_a, "seed"_a, "n_threads"_a,
-        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found.");
+        "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
+        "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "n_threads"_a,
+        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept.");
   m.def("vertex_gradient", &l2route::vertex_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
         "slopes"_a, "query_rows"_a, "n_vertices"_a, "n_threads"_a,
         "Gradient in vertex rows [n, width] and biases [n].");

@@ -10,8 +10,10 @@
 
 namespace l2route {
 
+// `hidden` is a vertex that the walk does not see, as if it were not in the graph; -1 for none.
 inline void run_rollout(const GraphView& graph, const Rows& rows, const float* query,
-                        const RolloutOptions& options, RolloutTracer& tracer, Lesson& lesson) {
+                        const RolloutOptions& options, VertexId hidden, RolloutTracer& tracer,
+                        Lesson& lesson) {
   thread_local Scratch scratch;
   thread_local std::vector<std::int32_t> place;
   if (place.size() < graph.bottom.n) place.resize(graph.bottom.n);
@@ -19,6 +21,7 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
   scratch.heap.reset(graph.bottom.n);
   Walk<HeapFrontier, RolloutTracer> walk(graph, scorer, scratch.heap, tracer, options.budget,
                                          scratch);
+  if (hidden >= 0) scratch.visited.insert(hidden);
   walk.run();
   tracer.teach(place, lesson);
 }

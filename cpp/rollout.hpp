@@ -27,6 +27,7 @@ struct RolloutOptions {
   float temperature = 1;         // of the noise that the walk is sampled with; 0 for greedy walks
   float routing_weight = 1;      // of the sum over steps
   float topk_weight = 1;         // of the last term
+  float topk_sharpness = 1;      // multiplies scores in the last term
   bool teacher_forcing = false;  // walk as the oracle does (equation 3) instead of as the agent
   std::uint64_t seed = 0;
 };
@@ -39,6 +40,7 @@ struct Lesson {
   float topk = 0;     // log P(v* in TopK); 0 where the target was not visited
   std::int32_t n_steps = 0;
   bool is_found = false;
+  bool is_kept = false;  // found, and one of the k best without noise: reranking will see it
 };
 
 inline std::uint64_t mix(std::uint64_t x) {
@@ -101,6 +103,7 @@ class RolloutTracer {
       lowest = std::min(lowest, visits_[i].score);
     }
     const auto target = static_cast<std::size_t>(found - visits_.begin());
+    lesson.is_kept = lesson.is_found && n_better_than(visits_[target].score) < options_.k;
     if (peak - lowest <= kFar) {
       teach_by<double>(peak, target, lesson);
     } else {
@@ -122,6 +125,12 @@ class RolloutTracer {
     std::size_t left;     // step that expanded it
   };
 
+  std::size_t n_better_than(float score) const {
+    return static_cast<std::size_t>(
+        std::count_if(visits_.begin(), visits_.end(),
+                      [&](const Visit& visit) { return visit.score > score; }));
+  }
+
   template <class Real>
   struct Step {
     Real over_heap;       // 1 / sum of e^s over the heap
@@ -138,7 +147,7 @@ class RolloutTracer {
     }
     const std::size_t n_steps = lesson.is_found ? visits_[target].entered : n_steps_;
     lesson.routing = teach_routing(weights, n_steps, lesson.slopes);
-    lesson.topk = lesson.is_found ? teach_topk(weights, target, lesson.slopes) : 0.0f;
+    lesson.topk = lesson.is_found ? teach_topk(target, lesson.slopes) : 0.0f;
   }
 
   // Sums run over the steps themselves: differences of prefix sums would cancel, since scores grow
@@ -178,9 +187,7 @@ class RolloutTracer {
   }
 
   // Samples k - 1 others without replacement; the objective is that v* comes next.
-  template <class Real>
-  float teach_topk(const std::vector<Real>& weights, std::size_t target,
-                   std::vector<float>& slopes) {
+  float teach_topk(std::size_t target, std::vector<float>& slopes) {
     order_.clear();
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       if (i != target) order_.push_back(i);
@@ -188,17 +195,24 @@ class RolloutTracer {
     const auto noisy = [&](std::size_t i) {
       return visits_[i].score + options_.temperature * visits_[i].noise;
     };
-    const std::size_t n_taken = std::min(options_.k - 1, order_.size());
-    std::partial_sort(order_.begin(), order_.begin() + static_cast<std::ptrdiff_t>(n_taken),
-                      order_.end(),
+    const auto n_taken = static_cast<std::ptrdiff_t>(std::min(options_.k - 1, order_.size()));
+    std::partial_sort(order_.begin(), order_.begin() + n_taken, order_.end(),
                       [&](std::size_t a, std::size_t b) { return noisy(a) > noisy(b); });
-    Real sum = weights[target];
-    for (std::size_t r = n_taken; r < order_.size(); ++r) sum += weights[order_[r]];
-    for (std::size_t r = n_taken; r < order_.size(); ++r) {
-      slopes[order_[r]] -= options_.topk_weight * static_cast<float>(weights[order_[r]] / sum);
+    order_.erase(order_.begin(), order_.begin() + n_taken);
+    order_.push_back(target);
+    float peak = -std::numeric_limits<float>::infinity();
+    for (const std::size_t i : order_) peak = std::max(peak, visits_[i].score);
+    const auto exponent = [&](std::size_t i) {
+      return static_cast<double>(options_.topk_sharpness) * (visits_[i].score - peak);
+    };
+    double sum = 0;
+    for (const std::size_t i : order_) sum += std::exp(exponent(i));
+    const float weight = options_.topk_weight * options_.topk_sharpness;
+    for (const std::size_t i : order_) {
+      slopes[i] -= weight * static_cast<float>(std::exp(exponent(i)) / sum);
     }
-    slopes[target] += options_.topk_weight * static_cast<float>(1 - weights[target] / sum);
-    return static_cast<float>(std::log(weights[target] / sum));
+    slopes[target] += weight;
+    return static_cast<float>(exponent(target) - std::log(sum));
   }
 
   const RolloutOptions& options_;

@@ -28,6 +28,8 @@ class Options:
     temperature: float = 1.0
     routing_weight: float = 1.0
     topk_weight: float = 1.0
+    topk_sharpness: float = 1.0
+    hides: bool = False
     teacher_forcing: bool = False
     seed: int = 5
 
@@ -43,6 +45,7 @@ class Lessons:
     topk: NDArray[np.float32]
     n_steps: NDArray[np.int32]
     is_found: NDArray[np.bool_]
+    is_kept: NDArray[np.bool_]
 
     def walk(self, query: int) -> list[int]:
         """Vertices that one query visited, in order."""
@@ -121,6 +124,13 @@ def hop_blocks(world: World) -> tuple[list[NDArray[np.uint64]], NDArray[np.int32
     return [_core.hops_to_targets(world.graph.neighbors, block) for block in blocks], places
 
 
+def hidden_from(world: World, options: Options) -> NDArray[np.int32]:
+    """The vertex that each walk does not see: a neighbour of its target, or none."""
+    if not options.hides:
+        return np.full(len(world.targets), -1, np.int32)
+    return world.graph.neighbors[world.targets, 0]
+
+
 def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
     """Roll out in the core."""
     blocks, places = hop_blocks(world)
@@ -134,11 +144,13 @@ def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
         block_of=np.arange(len(world.queries), dtype=np.int32) % N_BLOCKS,
         target_of=places,
         query_ids=world.query_ids,
+        hidden=hidden_from(world, options),
         budget=options.budget,
         k=options.k,
         temperature=options.temperature,
         routing_weight=options.routing_weight,
         topk_weight=options.topk_weight,
+        topk_sharpness=options.topk_sharpness,
         teacher_forcing=options.teacher_forcing,
         seed=options.seed,
         n_threads=n_threads,
@@ -217,10 +229,11 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
     costs, walk = world.costs(query), Walk([], [], 0, {})
     heap: list[tuple[np.float32, int]] = []
     temperature = np.float32(options.temperature)
+    hidden = hidden_from(world, options)[query]
 
     def visit(neighbors: NDArray[np.int32]) -> None:
         for v in neighbors.tolist():
-            if v < 0 or v in walk.noisy or len(walk.vertices) == options.budget:
+            if v < 0 or v == hidden or v in walk.noisy or len(walk.vertices) == options.budget:
                 continue
             u = uniform(options.seed, int(world.query_ids[query]), v)
             cost = costs[v] - temperature * gumbel(u)
@@ -293,7 +306,7 @@ def run_twin(world: World, options: Options) -> Twin:
         twin.walks.append(walk)
         twin.scores.append(scores)
         twin.routing.append(twin_routing(walk, scores, hops))
-        twin.topk.append(twin_topk(walk, scores, target, options.k))
+        twin.topk.append(twin_topk(walk, scores * options.topk_sharpness, target, options.k))
     routing, topk = torch.stack(twin.routing).sum(), torch.stack(twin.topk).sum()
     total = options.routing_weight * routing + options.topk_weight * topk
     if total.requires_grad:  # there may be nothing to learn at all
@@ -315,11 +328,14 @@ def assert_near(got: NDArray[np.float32], expected: NDArray[np.float64], scale: 
 def check_against_twin(world: World, options: Options) -> Lessons:
     """Same walks, same objective, same gradients in scores, vertices and queries."""
     lessons, twin = run_core(world, options), run_twin(world, options)
-    weight = max(options.routing_weight, options.topk_weight)
+    weight = max(options.routing_weight, options.topk_weight * options.topk_sharpness)
     for query, walk in enumerate(twin.walks):
         assert lessons.walk(query) == walk.vertices
         assert lessons.n_steps[query] == len(walk.heaps)
         assert lessons.is_found[query] == (world.targets[query] in walk.noisy)
+        costs, target = world.costs(query), world.targets[query]
+        n_better = sum(costs[v] < costs[target] for v in walk.vertices)
+        assert lessons.is_kept[query] == (target in walk.noisy and n_better < options.k)
         slopes = lessons.slopes[lessons.offsets[query] : lessons.offsets[query + 1]]
         assert_near(slopes, grad_of(twin.scores[query])[walk.vertices], weight)
     assert_near(lessons.routing, torch.stack(twin.routing).detach().numpy(), 1)
@@ -372,6 +388,26 @@ def test_far_scores_equal_autograd() -> None:
     world = make_world(3, sharpness=4000.0)
     lessons = check_against_twin(world, Options())
     assert np.isfinite(lessons.slopes).all()
+
+
+@pytest.mark.parametrize("topk_sharpness", [0.25, 4.0, 50.0])
+def test_a_sharper_topk_equals_autograd(topk_sharpness: float) -> None:
+    """The last term may have an inverse temperature of its own."""
+    world = make_world(4, sharpness=3.0)
+    lessons = check_against_twin(world, Options(topk_sharpness=topk_sharpness, budget=90))
+    assert lessons.is_found.any()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_hidden_vertex_is_not_walked(temperature: float) -> None:
+    """A vertex hidden from a walk is neither visited nor counted, and all else is as ever."""
+    world = make_world(6)
+    options = Options(hides=True, temperature=temperature, budget=90)
+    lessons = check_against_twin(world, options)
+    hidden = hidden_from(world, options)
+    assert (hidden >= 0).any()
+    for query in range(len(world.targets)):
+        assert hidden[query] not in lessons.walk(query)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])

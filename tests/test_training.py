@@ -72,14 +72,19 @@ def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None
     """With d < D the collapsed space has d dimensions and scores as the model does."""
     options = replace(OPTIONS, dim=10)
     model = make_model(problem, options, plain_space(problem.base, options.dim), 40.0)
+    assert isinstance(model, GraphFilter)
+    assert len(model.crossroads) > 10
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.01 * torch.randn(parameter.shape))
-    space = space_of(model, 50, 10, problem.scale, 8)  # type: ignore[arg-type] # is a model
+    space = space_of(model, 50, 10, problem.scale, 8)
     queries = problem.train[:5]
     with torch.no_grad():
-        vectors, bias = model.vertices()  # type: ignore[operator] # is a model
-        routed = model.queries(torch.from_numpy(queries * problem.scale))  # type: ignore[operator]
+        vectors, bias = (part.clone() for part in model.vertices())
+        ids, shifts = model.shifts()
+        vectors[ids, :50] += shifts[:, :-1]
+        bias[ids] += shifts[:, -1]
+        routed = model.queries(torch.from_numpy(queries * problem.scale))
         expected = (routed @ vectors.T + bias).numpy()
     assert space.query_matrix is not None
     got = queries @ space.query_matrix.T @ space.rows[:, :10].T + space.bias

@@ -33,6 +33,17 @@ def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]
     return total
 
 
+def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Axes of the vectors' spread, in columns, the longest first [dim, dim].
+
+    Turned to them, weights are of directions that differ in how much they matter, which is what an
+    optimizer that scales every weight by itself can make use of.
+    """
+    centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    return np.ascontiguousarray(axes[:, ::-1], dtype=np.float32)
+
+
 def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2) -> VertexFeatures:
     """Describe every vertex by itself, by the means of its surroundings and by how central it is.
 

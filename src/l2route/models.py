@@ -30,32 +30,46 @@ class RoutingModel(Protocol):
         ...
 
 
+@runtime_checkable
+class ShiftedModel(RoutingModel, Protocol):
+    """A model with constant vertices, some of which learn a shift of their own beside."""
+
+    def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
+        """Vertices [h] and what is added to their vectors' first columns and biases [h, c + 1]."""
+        ...
+
+
 class GraphFilter(nn.Module):
     """A linear map of graph-propagated features: f(v) = α(x + W·φ(v)), bias included.
 
     While it learns, the map is applied to the query instead: ⟨W·φ(v), q⟩ = ⟨φ(v), Wᵀq⟩. The
     vertices' rows are then constants, and a step costs as much as the walks it learns from, however
-    large the graph is.
+    large the graph is. Crossroads, vertices that so many walks come by that there is enough to
+    learn from, have a shift of x and a bias of their own besides.
 
     Args:
-        features: features of every vertex.
+        features: features of every vertex, of vectors turned to their principal axes.
         vectors: scaled base vectors [n, dim].
+        axes: principal axes of the vectors, in columns [dim, dim].
         sharpness: α, the inverse temperature.
         query_matrix: where the query map starts [d, dim]; None for the identity.
         scorer: what the start ranks like, l2 or ip.
+        crossroads: vertices with a shift of their own [h].
     """
 
     def __init__(
         self,
         features: VertexFeatures,
         vectors: NDArray[np.float32],
+        axes: NDArray[np.float32],
         sharpness: float,
         query_matrix: NDArray[np.float32] | None = None,
         scorer: Scorer = "l2",
+        crossroads: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
         dim = vectors.shape[1]
-        start = np.eye(dim, dtype=np.float32) if query_matrix is None else query_matrix
+        start = np.ascontiguousarray(axes.T) if query_matrix is None else query_matrix  # [d, dim]
         projected = vectors @ start.T  # [n, d]
         bias = (-0.5 if scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
         self.sharpness = sharpness
@@ -63,20 +77,28 @@ class GraphFilter(nn.Module):
         offset = torch.from_numpy(sharpness * (bias - bias.mean()))
         self.register_buffer("offset", offset, persistent=False)
         origin = np.zeros((len(start) + 1, features.rows.shape[1]), dtype=np.float32)
-        origin[:-1, :dim] = features.vector_scale * start
+        origin[:-1, :dim] = features.vector_scale * (start @ axes)
         self.register_buffer("origin", torch.from_numpy(origin), persistent=False)
         self.weight = nn.Parameter(torch.zeros(origin.shape))  # [d + 1, n_features]
-        self.matrix = None if query_matrix is None else nn.Parameter(torch.from_numpy(start.copy()))
+        self.matrix = nn.Parameter(
+            torch.from_numpy(start.copy()), requires_grad=query_matrix is not None
+        )
+        self.crossroads = np.zeros(0, dtype=np.int64) if crossroads is None else crossroads
+        self.shift = nn.Parameter(torch.zeros(len(self.crossroads), dim + 1))
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Features [n, n_features] and the biases that the start ranks with [n]."""
         return self.get_buffer("rows"), self.get_buffer("offset")
 
+    def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
+        """Crossroads [h] and their shifts [h, dim + 1], the last column for biases."""
+        bias = self.sharpness * self.shift[:, -1:]
+        return self.crossroads, torch.cat([self.shift[:, :-1], bias], dim=1)
+
     def queries(self, queries: Tensor) -> Tensor:
         """Map queries [batch, dim] to [batch, n_features]; the last row of weights is a bias."""
-        routed = queries if self.matrix is None else queries @ self.matrix.T  # [batch, d]
         weight = self.get_buffer("origin") + self.weight
-        return self.sharpness * (routed @ weight[:-1] + weight[-1])
+        return self.sharpness * (queries @ self.matrix.T @ weight[:-1] + weight[-1])
 
 
 @torch.no_grad()
@@ -96,11 +118,19 @@ def space_of(
     device = vectors.device
     constant = model.queries(torch.zeros(1, original_dim, device=device))  # [1, width]
     matrix = model.queries(torch.eye(original_dim, device=device)) - constant  # [D, width]
-    offsets = (bias + (vectors @ constant.T)[:, 0]).cpu().numpy().copy()
+    query_matrix = None
     if dim == original_dim:
-        rows = (vectors @ matrix.T * scale).cpu().numpy()  # [n, D]
-        return RoutingSpace(pad_rows(rows), dim, "ip", None, offsets, "learned", rerank)
-    left, lengths, right = torch.linalg.svd(matrix, full_matrices=False)
-    rows = (vectors @ (lengths[:dim, None] * right[:dim]).T).cpu().numpy()  # [n, dim]
-    query_matrix = np.ascontiguousarray(left[:, :dim].T.cpu().numpy() * np.float32(scale))
-    return RoutingSpace(pad_rows(rows), dim, "ip", query_matrix, offsets, "learned", rerank)
+        collapse = matrix.T * scale  # [width, D]
+    else:
+        left, lengths, right = torch.linalg.svd(matrix, full_matrices=False)
+        collapse = (lengths[:dim, None] * right[:dim]).T  # [width, dim]
+        query_matrix = np.ascontiguousarray(left[:, :dim].T.cpu().numpy() * np.float32(scale))
+    rows = vectors @ collapse  # [n, dim]
+    offsets = bias + (vectors @ constant.T)[:, 0]  # [n]
+    if isinstance(model, ShiftedModel):
+        ids, shifts = model.shifts()
+        moved, width = torch.from_numpy(ids).to(device), shifts.shape[1] - 1
+        rows[moved] += shifts[:, :-1] @ collapse[:width]
+        offsets[moved] += shifts[:, -1] + shifts[:, :-1] @ constant[0, :width]
+    padded = pad_rows(rows.cpu().numpy())
+    return RoutingSpace(padded, dim, "ip", query_matrix, offsets.cpu().numpy(), "learned", rerank)

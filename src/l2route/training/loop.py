@@ -11,14 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from l2route.features import vertex_features
+from l2route.features import principal_axes, vertex_features
 from l2route.models import GraphFilter, RoutingModel, space_of
 from l2route.oracle import HopOracle
 from l2route.search import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.log import Event, event_log
 from l2route.training.options import LearnOptions
-from l2route.training.problem import Problem, calibrate_sharpness
+from l2route.training.problem import (
+    Problem,
+    calibrate_sharpness,
+    find_crossroads,
+    max_blocks,
+)
 from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
 
 WARM_UP = 0.05
@@ -29,8 +34,10 @@ AVERAGING = 0.99
 """Decay of the average of weights that is validated and kept."""
 N_VALIDATIONS = 20
 """Times that a run is validated."""
-MEMORY = 4 << 30
-"""Bytes of hop blocks that are held at once."""
+ADAPTING = 0.1
+"""Change of the logarithm of the top-k term's weight, per step and share that is missed."""
+WEIGHTS = (0.25, 30.0)
+"""Range of that weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,12 @@ def make_model(
     """The model that the options name, started so that it ranks like the plain space."""
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
     if options.model == "filter":
-        features = vertex_features(problem.graph, vectors)
-        return GraphFilter(features, vectors, sharpness, plain.query_matrix, plain.scorer)
+        axes = principal_axes(vectors)
+        features = vertex_features(problem.graph, vectors @ axes)
+        crossroads = find_crossroads(problem, options)
+        return GraphFilter(
+            features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, crossroads
+        )
     from l2route.networks import FeedForward, GraphNetwork
 
     shared: dict[str, Any] = {
@@ -156,23 +167,24 @@ class Run:
         self.kept = [p.detach().clone() for p in self.parameters]
         self.best = -1.0
         self.peak = options.learning_rate
+        self.topk_weight = options.topk_weight
         self.step, self.spent = 0, 0.0
         if checkpoint is not None and checkpoint.exists():
             self._restore(read_checkpoint(checkpoint, asdict(options)))
-        block_bytes = problem.graph.n_vertices * 256
-        window = max(1, MEMORY // block_bytes)
+        window = max_blocks(problem.graph)
         oracle = HopOracle(problem.graph, problem.targets, max_blocks=window)
         routing = self._space().budget(options.budget, dim, options.rerank)
         self.rollouts = Rollouts(
             problem.graph,
             problem.train * np.float32(problem.scale),
+            problem.hidden,
             oracle,
             WalkOptions(
                 routing=routing.routing,
                 rerank=options.rerank,
                 temperature=options.temperature,
                 routing_weight=0.0 if options.objective == "topk" else 1.0,
-                topk_weight=options.topk_weight,
+                topk_sharpness=options.topk_sharpness,
                 teacher_forcing=options.objective == "teacher",
                 n_threads=options.n_threads,
             ),
@@ -204,7 +216,8 @@ class Run:
             group["lr"] = self.peak * self._schedule()
         self.optimizer.zero_grad()
         seed = self.options.seed * 1_000_003 + self.step
-        lesson = self.rollouts.teach(self.model, next(self.batches), seed)
+        lesson = self.rollouts.teach(self.model, next(self.batches), self.topk_weight, seed)
+        self._adapt(lesson)
         if all(bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None):
             self.optimizer.step()
         else:
@@ -214,6 +227,14 @@ class Run:
         for average, parameter in zip(self.average, self.parameters, strict=True):
             average.lerp_(parameter.detach(), 1 - decay)
         return lesson
+
+    def _adapt(self, lesson: Lesson) -> None:
+        """Weigh the top-k term more while reranking misses too many of the found, and less else."""
+        if self.options.kept_share is None:
+            return
+        missed = self.options.kept_share - lesson.kept
+        weight = self.topk_weight * float(np.exp(ADAPTING * missed))
+        self.topk_weight = min(max(weight, WEIGHTS[0]), WEIGHTS[1])
 
     def _schedule(self) -> float:
         """One cycle: a short rise, a plateau, half a cosine down."""
@@ -235,6 +256,8 @@ class Run:
             lesson.routing,
             lesson.topk,
             lesson.found,
+            lesson.kept,
+            self.topk_weight,
             recall,
             self.best,
             self.spent,
@@ -278,6 +301,7 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "best": self.best,
             "peak": self.peak,
+            "topk_weight": self.topk_weight,
             "step": self.step,
             "spent": self.spent,
         }
@@ -291,6 +315,7 @@ class Run:
                 tensor.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
         self.best, self.peak = state["best"], state["peak"]
+        self.topk_weight = state["topk_weight"]
         self.step, self.spent = state["step"], state["spent"]
 
 

@@ -33,12 +33,20 @@ class LearnOptions:
     """Walks per step."""
     temperature: float = 0.3
     """Of the noise that walks are sampled with."""
-    topk_weight: float = 8.0
-    """Weight of log P(v* in TopK) beside the sum over steps."""
+    topk_weight: float = 4.0
+    """Weight of log P(v* in TopK) beside the sum over steps, to begin with."""
+    kept_share: float | None = 0.985
+    """Share of found targets that reranking is to see: the weight moves until it does. None leaves
+    the weight as it is."""
+    topk_sharpness: float = 4.0
+    """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3
     """Peak of the one-cycle schedule."""
     sharpness: float | None = None
     """Inverse temperature α of the scores; calibrated from the data if not given."""
+    learns_from_base: bool | None = None
+    """Whether base vectors are queries too, each hidden from its own walk; by default where the
+    queries look like them."""
     n_validation: int = 5000
     """Queries cut from the training queries, at most a tenth of them."""
     hidden_dim: int = 1024
@@ -56,6 +64,7 @@ class LearnOptions:
         _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
         _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
         _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
+        _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
         _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
         _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)

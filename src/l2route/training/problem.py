@@ -8,12 +8,24 @@ from numpy.typing import NDArray
 
 from l2route.data import check_vectors, normalize, split_learn
 from l2route.graph import Graph
+from l2route.oracle import BLOCK_TARGETS
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
 from l2route.training.options import LearnOptions
 from l2route.truth import Truth, exact_neighbors
 
 SHARPNESS = 3.0
 """Softmax of scores in units of the gap between the best and the eighth best visited."""
+N_COMPARED = 50_000
+"""Base vectors and queries that are held against each other."""
+N_ASKED = 2000
+"""Queries that are asked for a statistic."""
+LOOK_ALIKE = 0.4
+"""Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
+base vectors are taken to be of one kind."""
+VISITS_PER_WEIGHT = 6
+"""Visits in an epoch that a vertex needs for each weight of its own."""
+MEMORY = 6 << 30
+"""Bytes of hop blocks that are held at once."""
 TOLERANCE = 1e-5
 """Relative error of float32 distances to the same neighbour."""
 
@@ -25,9 +37,12 @@ class Problem:
     graph: Graph
     base: BaseVectors
     train: NDArray[np.float32]
+    """Training queries, and after them base vectors that serve as such."""
     validation: NDArray[np.float32]
     targets: NDArray[np.int64]
-    """True nearest neighbour of each training query."""
+    """Nearest neighbour of each training query."""
+    hidden: NDArray[np.int32]
+    """The vertex that each training query is, and that its walk is not to see; −1 for none."""
     nearest: NDArray[np.float32]
     """True nearest distance of each validation query."""
     scale: float
@@ -62,15 +77,95 @@ def pose(
         vectors, np.concatenate([train, validation]), 1, base.metric, progress=progress
     )
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
+    targets, hidden = truth.ids[: len(train), 0], np.full(len(train), -1, dtype=np.int32)
+    learns_from_base = options.learns_from_base
+    if learns_from_base is None:
+        learns_from_base = look_alike(base, train, validation, options.seed)
+    if learns_from_base:
+        ids, nearest = base_as_queries(graph, vectors, targets)
+        train = np.concatenate([train, vectors[ids]])
+        targets, hidden = np.concatenate([targets, nearest]), np.concatenate([hidden, ids])
     return Problem(
         graph=graph,
         base=base,
         train=train,
         validation=validation,
-        targets=truth.ids[: len(train), 0],
-        nearest=truth.distances[len(train) :, 0],
+        targets=targets,
+        hidden=hidden,
+        nearest=truth.distances[-len(validation) :, 0],
         scale=1.0 / length if length > 0 else 1.0,
     )
+
+
+def look_alike(
+    base: BaseVectors, train: NDArray[np.float32], validation: NDArray[np.float32], seed: int
+) -> bool:
+    """Whether a query is as near to base vectors as it is to other queries.
+
+    Of as many of both, half the nearest are of either kind if both come from one distribution.
+    Only under a distance: by inner product a vector need not be near to itself.
+    """
+    if base.metric == "ip":
+        return False
+    rng = np.random.default_rng(seed)
+    vectors = base.vectors()
+    n = min(len(vectors), len(train), N_COMPARED)
+    asked = validation[:N_ASKED]
+    sides = [rows[rng.permutation(len(rows))[:n]] for rows in (vectors, train)]
+    near_base, near_train = (
+        exact_neighbors(side, asked, 1, base.metric).distances[:, 0] for side in sides
+    )
+    share = (near_base < near_train).mean() + 0.5 * (near_base == near_train).mean()
+    return bool(share >= LOOK_ALIKE)
+
+
+def base_as_queries(
+    graph: Graph, vectors: NDArray[np.float32], targets: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Base vectors that can be asked for, and the nearest other vector of each.
+
+    Hidden from its own walk, a base vector is one more query. Its nearest neighbour is taken to be
+    the nearest of its neighbours in the graph. Vectors are left out that are entries, that have no
+    neighbour, or whose target would make the oracle hold more than it may.
+
+    Args:
+        graph: the graph.
+        vectors: base vectors [n, dim].
+        targets: targets that the oracle knows already.
+    """
+    apart = np.full(len(vectors), np.inf, dtype=np.float32)  # [n]
+    nearest = np.full(len(vectors), -1, dtype=np.int64)  # [n]
+    for neighbor in graph.neighbors.T:  # [n]
+        used = np.flatnonzero(neighbor >= 0)
+        distances = ((vectors[used] - vectors[neighbor[used]]) ** 2).sum(axis=1)
+        nearer = used[distances < apart[used]]
+        apart[nearer] = distances[distances < apart[used]]
+        nearest[nearer] = neighbor[nearer]
+    is_known = np.zeros(len(vectors), dtype=bool)
+    is_known[targets] = True
+    room = max(0, max_blocks(graph) * BLOCK_TARGETS - int(is_known.sum()))
+    is_known[np.setdiff1d(nearest[nearest >= 0], np.flatnonzero(is_known))[:room]] = True
+    usable = (nearest >= 0) & is_known[nearest]
+    usable[graph.entries] = False
+    ids = np.flatnonzero(usable).astype(np.int32)
+    return ids, nearest[ids]
+
+
+def max_blocks(graph: Graph) -> int:
+    """Blocks of hops that are held at once."""
+    return max(1, MEMORY // (graph.n_vertices * BLOCK_TARGETS // 2))
+
+
+def find_crossroads(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:
+    """Vertices that plain walks come by so often that they can learn a vector of their own."""
+    sample = problem.train[:N_ASKED]
+    searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
+    budget = searcher.space.budget(options.budget, problem.base.dim, 0)
+    found = searcher.search(sample, 1, budget, n_threads=options.n_threads, trace=True)
+    assert found.trace is not None
+    counts = np.bincount(found.trace.vertices, minlength=problem.graph.n_vertices)  # [n]
+    per_epoch = counts / len(sample) * len(problem.train)
+    return np.flatnonzero(per_epoch >= VISITS_PER_WEIGHT * (problem.base.dim + 1))
 
 
 def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:

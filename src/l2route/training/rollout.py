@@ -1,7 +1,7 @@
 """Walks of the agent and what they teach, batch by batch."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from l2route import _core
 from l2route.graph import Graph
 from l2route.memory import pad_rows
-from l2route.models import RoutingModel
+from l2route.models import RoutingModel, ShiftedModel
 from l2route.oracle import HopOracle
 
 
@@ -25,7 +25,7 @@ class WalkOptions:
     """The paper's k."""
     temperature: float
     routing_weight: float
-    topk_weight: float
+    topk_sharpness: float
     teacher_forcing: bool
     n_threads: int
 
@@ -40,6 +40,8 @@ class Lesson:
     """Mean over walks that visited the target of log P(v* ∈ TopK)."""
     found: float
     """Share of walks that visited the target."""
+    kept: float
+    """Of these, the share in which reranking sees it."""
 
 
 class Rollouts:
@@ -48,82 +50,163 @@ class Rollouts:
     Args:
         graph: the graph to walk; upper layers are not used.
         queries: scaled training queries [n_queries, dim].
+        hidden: the vertex that each query's walk does not see, −1 for none [n_queries].
         oracle: hops to each query's target.
         options: how to walk.
     """
 
     def __init__(
-        self, graph: Graph, queries: NDArray[np.float32], oracle: HopOracle, options: WalkOptions
+        self,
+        graph: Graph,
+        queries: NDArray[np.float32],
+        hidden: NDArray[np.int32],
+        oracle: HopOracle,
+        options: WalkOptions,
     ) -> None:
-        self.graph, self.oracle, self.options = graph, oracle, options
+        self.graph, self.hidden, self.oracle, self.options = graph, hidden, oracle, options
         self.queries = torch.from_numpy(queries)
         self._fixed: tuple[Tensor, NDArray[np.float32]] | None = None
 
-    def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
+    def teach(
+        self, model: RoutingModel, batch: NDArray[np.int64], topk_weight: float, seed: int
+    ) -> Lesson:
         """Walk for a batch of queries and add the gradient of the loss to the model's `.grad`."""
-        options = self.options
         vectors, bias = model.vertices()  # [n, width], [n]
+        shifts = model.shifts() if isinstance(model, ShiftedModel) else None
         queries = self.queries[torch.from_numpy(batch)].to(vectors.device)
         routed = model.queries(queries)  # [batch, width]
-        vertex_rows = self._vertex_rows(vectors)
+        vertex_rows, biases = self._vertex_rows(vectors, bias, shifts)
         query_rows = pad_rows(_array(routed))
-        blocks, block_of = np.unique(self.oracle.places.block_of[batch], return_inverse=True)
+        walks = self._walk(vertex_rows, biases, query_rows, batch, topk_weight, seed)
+        slopes = []
+        if routed.requires_grad:
+            slopes.append((routed, walks.query_gradient(vertex_rows)))
+        if vectors.requires_grad or bias.requires_grad:
+            rows, sums = walks.vertex_gradient(query_rows, self.graph.n_vertices)
+            slopes += [(vectors, rows), (bias, sums)]
+        if shifts is not None and shifts[1].requires_grad:
+            ids, shift = shifts
+            columns = pad_rows(query_rows[:, : shift.shape[1] - 1])
+            rows, sums = walks.at(ids, self.graph.n_vertices).vertex_gradient(columns, len(ids))
+            slopes.append((shift, np.column_stack([rows[:, : shift.shape[1] - 1], sums])))
+        taught = [(output, slope) for output, slope in slopes if output.requires_grad]
+        share = -1.0 / len(batch)  # the loss is the negative objective, averaged over walks
+        torch.autograd.backward(
+            [output for output, _ in taught],
+            [_like(output, slope) * share for output, slope in taught],
+        )
+        return walks.lesson()
+
+    def _walk(
+        self,
+        vertex_rows: NDArray[np.float32],
+        bias: NDArray[np.float32],
+        query_rows: NDArray[np.float32],
+        batch: NDArray[np.int64],
+        topk_weight: float,
+        seed: int,
+    ) -> "_Walks":
+        options, places = self.options, self.oracle.places
+        blocks, block_of = np.unique(places.block_of[batch], return_inverse=True)
         walks = _core.rollout(
             neighbors=self.graph.neighbors,
             entries=self.graph.entries,
             vertex_rows=vertex_rows,
-            bias=np.ascontiguousarray(_array(bias)),
+            bias=bias,
             query_rows=query_rows,
             blocks=[self.oracle.block(int(block)) for block in blocks],
             block_of=block_of.astype(np.int32),
-            target_of=self.oracle.places.column_of[batch],
+            target_of=places.column_of[batch],
             query_ids=batch,
+            hidden=self.hidden[batch],
             budget=options.routing,
             k=options.rerank,
             temperature=options.temperature,
             routing_weight=options.routing_weight,
-            topk_weight=options.topk_weight,
+            topk_weight=topk_weight,
+            topk_sharpness=options.topk_sharpness,
             teacher_forcing=options.teacher_forcing,
             seed=seed,
             n_threads=options.n_threads,
         )
-        offsets, vertices, slopes, routing, topk, _, is_found = walks
-        share = -1.0 / len(batch)  # the loss is the negative objective, averaged over walks
-        outputs, gradients = [], []
-        if routed.requires_grad:
-            rows = _core.query_gradient(
-                offsets=offsets,
-                vertices=vertices,
-                slopes=slopes,
-                vertex_rows=vertex_rows,
-                n_threads=options.n_threads,
-            )
-            outputs.append(routed)
-            gradients.append(_like(routed, rows[:, : routed.shape[1]]) * share)
-        if vectors.requires_grad or bias.requires_grad:
-            rows, sums = _core.vertex_gradient(
-                offsets=offsets,
-                vertices=vertices,
-                slopes=slopes,
-                query_rows=query_rows,
-                n_vertices=self.graph.n_vertices,
-                n_threads=options.n_threads,
-            )
-            for output, gradient in ((vectors, rows[:, : vectors.shape[1]]), (bias, sums)):
-                if output.requires_grad:
-                    outputs.append(output)
-                    gradients.append(_like(output, gradient) * share)
-        torch.autograd.backward(outputs, gradients)
-        found = float(is_found.mean())
-        return Lesson(float(routing.mean()), float(topk[is_found].mean()) if found else 0.0, found)
+        return _Walks(*walks, options.n_threads)
 
-    def _vertex_rows(self, vectors: Tensor) -> NDArray[np.float32]:
-        """Padded rows; those of a model with constant vertices are made once."""
+    def _vertex_rows(
+        self, vectors: Tensor, bias: Tensor, shifts: tuple[NDArray[np.int64], Tensor] | None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Padded rows and biases; constant rows are made once, and shifted where they must be."""
         if vectors.requires_grad:
-            return pad_rows(_array(vectors))
+            return pad_rows(_array(vectors)), np.ascontiguousarray(_array(bias))
         if self._fixed is None or self._fixed[0] is not vectors:
             self._fixed = (vectors, pad_rows(_array(vectors)))
-        return self._fixed[1]
+        rows, biases = self._fixed[1], _array(bias).copy()
+        if shifts is not None:
+            ids, shift = shifts[0], _array(shifts[1])
+            width = shift.shape[1] - 1
+            rows[ids, :width] = _array(vectors[torch.from_numpy(ids), :width]) + shift[:, :-1]
+            biases[ids] += shift[:, -1]
+        return rows, biases
+
+
+@dataclass(frozen=True, slots=True)
+class _Walks:
+    """Visits of a batch, query i's in [offsets[i], offsets[i + 1]), and what they came to."""
+
+    offsets: NDArray[np.int64]
+    vertices: NDArray[np.int32]
+    slopes: NDArray[np.float32]
+    routing: NDArray[np.float32]
+    topk: NDArray[np.float32]
+    n_steps: NDArray[np.int32]
+    is_found: NDArray[np.bool_]
+    is_kept: NDArray[np.bool_]
+    n_threads: int
+
+    def at(self, ids: NDArray[np.int64], n_vertices: int) -> "_Walks":
+        """Visits of some vertices only, which are numbered as they stand in `ids`."""
+        place_of = np.full(n_vertices, -1, dtype=np.int32)
+        place_of[ids] = np.arange(len(ids), dtype=np.int32)
+        places = place_of[self.vertices]  # [n_visits]
+        kept = places >= 0
+        n_kept = np.concatenate([[0], np.cumsum(kept)])  # [n_visits + 1]
+        return replace(
+            self, offsets=n_kept[self.offsets], vertices=places[kept], slopes=self.slopes[kept]
+        )
+
+    def query_gradient(self, vertex_rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Sum of slope times vertex row over each query's visits [n_queries, width]."""
+        return _core.query_gradient(
+            offsets=self.offsets,
+            vertices=self.vertices,
+            slopes=self.slopes,
+            vertex_rows=vertex_rows,
+            n_threads=self.n_threads,
+        )
+
+    def vertex_gradient(
+        self, query_rows: NDArray[np.float32], n_vertices: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Sums of slope times query row [n_vertices, width] and of slopes [n_vertices]."""
+        return _core.vertex_gradient(
+            offsets=self.offsets,
+            vertices=self.vertices,
+            slopes=self.slopes,
+            query_rows=query_rows,
+            n_vertices=n_vertices,
+            n_threads=self.n_threads,
+        )
+
+    def lesson(self) -> Lesson:
+        """Means over the walks."""
+        found = self.is_found
+        if not found.any():
+            return Lesson(float(self.routing.mean()), 0.0, 0.0, 1.0)
+        return Lesson(
+            routing=float(self.routing.mean()),
+            topk=float(self.topk[found].mean()),
+            found=float(found.mean()),
+            kept=float(self.is_kept[found].mean()),
+        )
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
@@ -133,8 +216,9 @@ def _array(tensor: Tensor) -> NDArray[np.float32]:
 
 
 def _like(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
-    """Values as a tensor where another one is."""
-    return torch.from_numpy(values).to(tensor.device)
+    """Values as a tensor where and as wide as another one is."""
+    columns = values[:, : tensor.shape[1]] if tensor.ndim > 1 else values  # rows come padded
+    return torch.from_numpy(columns).to(tensor.device)
 
 
 def batches(
