@@ -32,12 +32,12 @@ LAYERS = (
     {"evaluation"},
     {"contrib"},
     {"progress"},
-    {"demo"},
+    {"demo", "reproduce"},
     {"cli"},
     {"__init__", "__main__"},
 )
 """From left to right: a module or package imports only from layers before its own."""
-USES_TORCH = {"networks", "models", "training", "contrib"}
+USES_TORCH = {"networks", "models", "training", "contrib", "reproduce"}
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 """Modules that run code out of a file."""
 

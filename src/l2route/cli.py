@@ -30,6 +30,9 @@ from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 if TYPE_CHECKING:
     from l2route.training.options import ModelName, Objective
 
+EXPERIMENTS = ("toy",)
+"""What `reproduce` knows."""
+
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
     add_completion=False,
@@ -263,6 +266,23 @@ def demo(
     """Search 100,000 real word vectors: build, measure, show."""
     out.mkdir(parents=True, exist_ok=True)
     run_demo(out, Console(), seed)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path(
+        "out/reproduce"
+    ),
+) -> None:
+    """Repeat an experiment of the paper."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"expected an experiment ({', '.join(EXPERIMENTS)}), got {name!r}")
+    try:
+        from l2route.reproduce.toy import run_toy
+    except ImportError as error:
+        raise ImportError('learning needs: pip install "l2route[train]"') from error
+    run_toy(out, Console())
 
 
 @app.command()

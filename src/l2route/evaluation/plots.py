@@ -49,7 +49,7 @@ def plot_recall_against_budget(rows: Sequence[Row], path: Path, title: str) -> N
         path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
         title: A line to stand above.
     """
-    _write(draw_recall_against_budget(rows, title), path)
+    write_figure(draw_recall_against_budget(rows, title), path)
 
 
 def plot_success_by_hops(
@@ -63,7 +63,7 @@ def plot_success_by_hops(
         path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
         title: A line to stand above.
     """
-    _write(draw_success_by_hops(curves, title), path)
+    write_figure(draw_success_by_hops(curves, title), path)
 
 
 def draw_recall_against_budget(rows: Sequence[Row], title: str) -> Figure:
@@ -81,7 +81,7 @@ def draw_recall_against_budget(rows: Sequence[Row], title: str) -> Figure:
         raise ValueError(
             f"expected a row with recall@1 and distances > 0, got none among {len(rows)}"
         )
-    figure, axes = _new_figure(title)
+    figure, axes = _new_axes(title)
     lines = _lines_by_method(drawn)
     for index, (method, points) in enumerate(lines.items()):
         axes.plot(points[:, 0], points[:, 1], label=method, **_look(index))
@@ -108,7 +108,7 @@ def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title:
     from_zero = {method: _checked_curve(method, curve) for method, curve in curves.items()}
     if not from_zero:
         raise ValueError("expected at least one curve, got none")
-    figure, axes = _new_figure(title)
+    figure, axes = _new_axes(title)
     longest = max(map(len, from_zero.values()))
     for index, (method, curve) in enumerate(from_zero.items()):
         look = _look(index) | {"markevery": math.ceil(longest / MAX_ACROSS)}
@@ -121,8 +121,8 @@ def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title:
     return figure
 
 
-def _new_figure(title: str) -> tuple[Figure, Axes]:
-    """Return an empty figure that draws to memory, with a light grid behind the data."""
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Return an empty figure of this size in inches that draws to memory."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -131,8 +131,14 @@ def _new_figure(title: str) -> tuple[Figure, Axes]:
         raise ImportError(
             f'expected matplotlib for plots, got "{error}"; pip install "l2route[plots]"'
         ) from error
-    figure = Figure(figsize=SIZE, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
+    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _new_axes(title: str) -> tuple[Figure, Axes]:
+    """Return an empty figure with a light grid behind the data."""
+    figure = new_figure(SIZE)
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", color=TEXT_COLOUR, fontsize=12, pad=12, wrap=True)
     axes.grid(color=GRID_COLOUR, linewidth=0.8)
@@ -271,7 +277,7 @@ def _add_legend(axes: Axes) -> None:
     )
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
     """Write beside and rename, so that a crash leaves the old picture."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
