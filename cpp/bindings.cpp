@@ -221,8 +221,9 @@ Output<std::uint64_t> hops_to_targets(const Matrix<std::int32_t>& neighbors,
 using HopPlanes = nb::ndarray<const std::uint64_t, nb::shape<-1, kBlockWords, kHopPlanes>,
                               nb::c_contig, nb::device::cpu>;
 // offsets, vertices, slopes, routing, topk, n_steps, is_found
-using Lessons = std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
-                           Output<float>, Output<std::int32_t>, Output<bool>, Output<bool>>;
+using Lessons =
+    std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
+               Output<float>, Output<std::int32_t>, Output<bool>, Output<bool>, Output<float>>;
 
 // Walks of the agent, one per query, and the slope of the objective in every visited score.
 Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
@@ -232,7 +233,7 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
                 const Array<std::int64_t>& query_ids, const Array<std::int32_t>& hidden,
                 std::size_t budget, std::size_t k, float temperature, float routing_weight,
                 float topk_weight, float topk_sharpness, bool teacher_forcing, std::uint64_t seed,
-                std::size_t n_threads) {
+                bool with_query_gradient, std::size_t n_threads) {
   const std::size_t n = query_rows.shape(0);
   Rows rows = rows_of(vertex_rows, "ip", "auto");
   if (bias) rows.bias = bias->data();
@@ -243,9 +244,10 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
   graph.max_width = std::max(graph.bottom.width, graph.n_entries);
   std::vector<HopBlock> hops;
   for (const HopPlanes& block : blocks) hops.push_back({block.data()});
-  const RolloutOptions options{budget,      k,              temperature,     routing_weight,
-                               topk_weight, topk_sharpness, teacher_forcing, seed};
+  const RolloutOptions options{
+      budget, k, temperature, routing_weight, topk_weight, topk_sharpness, teacher_forcing, seed};
   std::vector<Lesson> lessons(n);
+  auto [gradient, gradient_array] = new_array<float>({with_query_gradient ? n : 0, rows.width});
   {
     const nb::gil_scoped_release release;
     parallel_for(n, n_threads, [&](std::size_t i) {
@@ -253,7 +255,7 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
                            static_cast<std::size_t>(target_of(i)),
                            static_cast<std::uint64_t>(query_ids(i)));
       run_rollout(graph, rows, query_rows.data() + i * rows.width, options, hidden(i), tracer,
-                  lessons[i]);
+                  lessons[i], with_query_gradient ? gradient + i * rows.width : nullptr);
     });
   }
   auto [offsets, offsets_array] = new_array<std::int64_t>({n + 1});
@@ -278,8 +280,8 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
     is_found[i] = lessons[i].is_found;
     is_kept[i] = lessons[i].is_kept;
   }
-  return {offsets_array, vertices_array, slopes_array,   routing_array,
-          topk_array,    n_steps_array,  is_found_array, is_kept_array};
+  return {offsets_array, vertices_array, slopes_array,  routing_array, topk_array,
+          n_steps_array, is_found_array, is_kept_array, gradient_array};
 }
 
 // Gradient in the vertices' rows and biases: sums over visits in the order of queries.
@@ -297,20 +299,6 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
                   query_rows.data(), query_rows.shape(1), n_vertices, n_threads, rows, bias);
   }
   return {rows_array, bias_array};
-}
-
-// Gradient in the queries' rows.
-Output<float> query_gradient(const Array<std::int64_t>& offsets,
-                             const Array<std::int32_t>& vertices, const Array<float>& slopes,
-                             const Matrix<float>& vertex_rows, std::size_t n_threads) {
-  const std::size_t n = offsets.shape(0) - 1;
-  auto [rows, rows_array] = new_array<float>({n, vertex_rows.shape(1)});
-  {
-    const nb::gil_scoped_release release;
-    sum_by_query({offsets.data(), vertices.data(), slopes.data(), n}, vertex_rows.data(),
-                 vertex_rows.shape(1), n_threads, rows);
-  }
-  return rows_array;
 }
 
 Output<float> score_rows(const Matrix<float>& rows, const Array<float>& query,
@@ -341,13 +329,12 @@ NB_MODULE(_core, m) {
   m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "vertex_rows"_a,
         "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a, "query_ids"_a,
         "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
-        "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "n_threads"_a,
-        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept.");
+        "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "with_query_gradient"_a, "n_threads"_a,
+        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept, "
+        "gradient in query rows.");
   m.def("vertex_gradient", &l2route::vertex_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
         "slopes"_a, "query_rows"_a, "n_vertices"_a, "n_threads"_a,
         "Gradient in vertex rows [n, width] and biases [n].");
-  m.def("query_gradient", &l2route::query_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
-        "slopes"_a, "vertex_rows"_a, "n_threads"_a, "Gradient in query rows [n, width].");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,
                     std::vector<PySearcher::UpperLayer>, l2route::Matrix<float>, std::size_t,

@@ -126,9 +126,8 @@ class RolloutTracer {
   };
 
   std::size_t n_better_than(float score) const {
-    return static_cast<std::size_t>(
-        std::count_if(visits_.begin(), visits_.end(),
-                      [&](const Visit& visit) { return visit.score > score; }));
+    return static_cast<std::size_t>(std::count_if(
+        visits_.begin(), visits_.end(), [&](const Visit& visit) { return visit.score > score; }));
   }
 
   template <class Real>

@@ -46,6 +46,7 @@ class Lessons:
     n_steps: NDArray[np.int32]
     is_found: NDArray[np.bool_]
     is_kept: NDArray[np.bool_]
+    query_gradient: NDArray[np.float32]
 
     def walk(self, query: int) -> list[int]:
         """Vertices that one query visited, in order."""
@@ -153,6 +154,7 @@ def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
         topk_sharpness=options.topk_sharpness,
         teacher_forcing=options.teacher_forcing,
         seed=options.seed,
+        with_query_gradient=True,
         n_threads=n_threads,
     )
     return Lessons(*found)
@@ -171,14 +173,7 @@ def core_gradients(
         n_vertices=world.graph.n_vertices,
         n_threads=n_threads,
     )
-    queries = _core.query_gradient(
-        offsets=offsets,
-        vertices=vertices,
-        slopes=slopes,
-        vertex_rows=world.rows,
-        n_threads=n_threads,
-    )
-    return rows, bias, queries
+    return rows, bias, lessons.query_gradient
 
 
 def mix(x: int) -> int:

@@ -259,17 +259,17 @@ def learn_scores(
         steps: steps to learn for.
         on_event: told of every validation.
     """
-    n, points = N_POINTS, world.base.vectors()
+    points = world.base.vectors()
+    budget = 2 * N_POINTS + 1  # walks go on until they are there
     options = LearnOptions(
-        budget=2 * n + 1,  # walks go on until they are there
+        budget=budget,
         rerank=1,
         steps=steps,
         seed=seed,
         batch_size=200,
         learning_rate=0.01,
-        topk_weight=1.0,  # both terms of equation 4 as they are in the paper
+        topk_weight=1 / budget,  # both terms of equation 4 as they are in the paper
         topk_sharpness=1.0,
-        kept_share=None,
         sharpness=SHARPNESS,
         learns_from_base=False,
         n_threads=1,
@@ -280,8 +280,8 @@ def learn_scores(
     model = Perceptron(points * np.float32(problem.scale), seed)
     with one_thread():
         space, _ = learn_space(problem, options, model=model, on_event=on_event)
-    bias = None if space.bias is None else space.bias[:n]
-    return replace(space, rows=space.rows[:n], bias=bias)
+    bias = None if space.bias is None else space.bias[:N_POINTS]
+    return replace(space, rows=space.rows[:N_POINTS], bias=bias)
 
 
 def with_twins(is_edge: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -18,7 +18,6 @@ class Event:
     topk: float
     found: float
     kept: float
-    topk_weight: float
     recall: float
     best: float
     seconds: float
@@ -42,7 +41,7 @@ def event_log(path: Path | None) -> Iterator[Callable[[Event], None]]:
         with path.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
         for board in boards:
-            for name in ("routing", "topk", "found", "kept", "topk_weight", "recall", "best"):
+            for name in ("routing", "topk", "found", "kept", "recall", "best"):
                 board.add_scalar(name, line[name], event.step)
 
     try:

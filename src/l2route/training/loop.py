@@ -34,10 +34,6 @@ AVERAGING = 0.99
 """Decay of the average of weights that is validated and kept."""
 N_VALIDATIONS = 20
 """Times that a run is validated."""
-ADAPTING = 0.1
-"""Change of the logarithm of the top-k term's weight, per step and share that is missed."""
-WEIGHTS = (0.25, 30.0)
-"""Range of that weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,8 @@ def make_model(
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
     if options.model == "filter":
         axes = principal_axes(vectors)
-        features = vertex_features(problem.graph, vectors @ axes)
+        turned = np.asarray(vectors @ axes, dtype=np.float32)
+        features = vertex_features(problem.graph, turned)
         crossroads = find_crossroads(problem, options)
         return GraphFilter(
             features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, crossroads
@@ -167,7 +164,6 @@ class Run:
         self.kept = [p.detach().clone() for p in self.parameters]
         self.best = -1.0
         self.peak = options.learning_rate
-        self.topk_weight = options.topk_weight
         self.step, self.spent = 0, 0.0
         if checkpoint is not None and checkpoint.exists():
             self._restore(read_checkpoint(checkpoint, asdict(options)))
@@ -184,6 +180,7 @@ class Run:
                 rerank=options.rerank,
                 temperature=options.temperature,
                 routing_weight=0.0 if options.objective == "topk" else 1.0,
+                topk_weight=options.topk_weight * options.budget,
                 topk_sharpness=options.topk_sharpness,
                 teacher_forcing=options.objective == "teacher",
                 n_threads=options.n_threads,
@@ -216,8 +213,7 @@ class Run:
             group["lr"] = self.peak * self._schedule()
         self.optimizer.zero_grad()
         seed = self.options.seed * 1_000_003 + self.step
-        lesson = self.rollouts.teach(self.model, next(self.batches), self.topk_weight, seed)
-        self._adapt(lesson)
+        lesson = self.rollouts.teach(self.model, next(self.batches), seed)
         if all(bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None):
             self.optimizer.step()
         else:
@@ -227,14 +223,6 @@ class Run:
         for average, parameter in zip(self.average, self.parameters, strict=True):
             average.lerp_(parameter.detach(), 1 - decay)
         return lesson
-
-    def _adapt(self, lesson: Lesson) -> None:
-        """Weigh the top-k term more while reranking misses too many of the found, and less else."""
-        if self.options.kept_share is None:
-            return
-        missed = self.options.kept_share - lesson.kept
-        weight = self.topk_weight * float(np.exp(ADAPTING * missed))
-        self.topk_weight = min(max(weight, WEIGHTS[0]), WEIGHTS[1])
 
     def _schedule(self) -> float:
         """One cycle: a short rise, a plateau, half a cosine down."""
@@ -257,7 +245,6 @@ class Run:
             lesson.topk,
             lesson.found,
             lesson.kept,
-            self.topk_weight,
             recall,
             self.best,
             self.spent,
@@ -301,7 +288,6 @@ class Run:
             "optimizer": self.optimizer.state_dict(),
             "best": self.best,
             "peak": self.peak,
-            "topk_weight": self.topk_weight,
             "step": self.step,
             "spent": self.spent,
         }
@@ -315,7 +301,6 @@ class Run:
                 tensor.copy_(value)
         self.optimizer.load_state_dict(state["optimizer"])
         self.best, self.peak = state["best"], state["peak"]
-        self.topk_weight = state["topk_weight"]
         self.step, self.spent = state["step"], state["spent"]
 
 

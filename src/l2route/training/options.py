@@ -33,11 +33,9 @@ class LearnOptions:
     """Walks per step."""
     temperature: float = 0.3
     """Of the noise that walks are sampled with."""
-    topk_weight: float = 4.0
-    """Weight of log P(v* in TopK) beside the sum over steps, to begin with."""
-    kept_share: float | None = 0.985
-    """Share of found targets that reranking is to see: the weight moves until it does. None leaves
-    the weight as it is."""
+    topk_weight: float = 1 / 32
+    """Weight of log P(v* in TopK) beside the sum over steps, per distance computation of the
+    budget: the sum grows with it."""
     topk_sharpness: float = 4.0
     """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3

@@ -22,7 +22,7 @@ N_ASKED = 2000
 LOOK_ALIKE = 0.4
 """Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
 base vectors are taken to be of one kind."""
-VISITS_PER_WEIGHT = 6
+VISITS_PER_WEIGHT = 30
 """Visits in an epoch that a vertex needs for each weight of its own."""
 MEMORY = 6 << 30
 """Bytes of hop blocks that are held at once."""

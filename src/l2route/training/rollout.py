@@ -25,6 +25,7 @@ class WalkOptions:
     """The paper's k."""
     temperature: float
     routing_weight: float
+    topk_weight: float
     topk_sharpness: float
     teacher_forcing: bool
     n_threads: int
@@ -67,9 +68,7 @@ class Rollouts:
         self.queries = torch.from_numpy(queries)
         self._fixed: tuple[Tensor, NDArray[np.float32]] | None = None
 
-    def teach(
-        self, model: RoutingModel, batch: NDArray[np.int64], topk_weight: float, seed: int
-    ) -> Lesson:
+    def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
         """Walk for a batch of queries and add the gradient of the loss to the model's `.grad`."""
         vectors, bias = model.vertices()  # [n, width], [n]
         shifts = model.shifts() if isinstance(model, ShiftedModel) else None
@@ -77,10 +76,10 @@ class Rollouts:
         routed = model.queries(queries)  # [batch, width]
         vertex_rows, biases = self._vertex_rows(vectors, bias, shifts)
         query_rows = pad_rows(_array(routed))
-        walks = self._walk(vertex_rows, biases, query_rows, batch, topk_weight, seed)
+        walks = self._walk(vertex_rows, biases, query_rows, batch, seed, routed.requires_grad)
         slopes = []
         if routed.requires_grad:
-            slopes.append((routed, walks.query_gradient(vertex_rows)))
+            slopes.append((routed, walks.query_gradient))
         if vectors.requires_grad or bias.requires_grad:
             rows, sums = walks.vertex_gradient(query_rows, self.graph.n_vertices)
             slopes += [(vectors, rows), (bias, sums)]
@@ -103,8 +102,8 @@ class Rollouts:
         bias: NDArray[np.float32],
         query_rows: NDArray[np.float32],
         batch: NDArray[np.int64],
-        topk_weight: float,
         seed: int,
+        with_query_gradient: bool,
     ) -> "_Walks":
         options, places = self.options, self.oracle.places
         blocks, block_of = np.unique(places.block_of[batch], return_inverse=True)
@@ -123,10 +122,11 @@ class Rollouts:
             k=options.rerank,
             temperature=options.temperature,
             routing_weight=options.routing_weight,
-            topk_weight=topk_weight,
+            topk_weight=options.topk_weight,
             topk_sharpness=options.topk_sharpness,
             teacher_forcing=options.teacher_forcing,
             seed=seed,
+            with_query_gradient=with_query_gradient,
             n_threads=options.n_threads,
         )
         return _Walks(*walks, options.n_threads)
@@ -160,6 +160,8 @@ class _Walks:
     n_steps: NDArray[np.int32]
     is_found: NDArray[np.bool_]
     is_kept: NDArray[np.bool_]
+    query_gradient: NDArray[np.float32]
+    """Sum of slope times vertex row over each query's visits [n_queries, width]."""
     n_threads: int
 
     def at(self, ids: NDArray[np.int64], n_vertices: int) -> "_Walks":
@@ -171,16 +173,6 @@ class _Walks:
         n_kept = np.concatenate([[0], np.cumsum(kept)])  # [n_visits + 1]
         return replace(
             self, offsets=n_kept[self.offsets], vertices=places[kept], slopes=self.slopes[kept]
-        )
-
-    def query_gradient(self, vertex_rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Sum of slope times vertex row over each query's visits [n_queries, width]."""
-        return _core.query_gradient(
-            offsets=self.offsets,
-            vertices=self.vertices,
-            slopes=self.slopes,
-            vertex_rows=vertex_rows,
-            n_threads=self.n_threads,
         )
 
     def vertex_gradient(

@@ -1,0 +1,130 @@
+"""Rollouts with gradients: walks a second, and what a step of learning is made of.
+
+    python benchmarks/rollouts.py                              # random vectors, 100K × 100
+    python benchmarks/rollouts.py --index glove100.l2r         # vectors and graph of a saved index
+
+Walks are those of training: noisy, at a budget of 256 with 8 reranked, with the slope of the
+objective in every score and the gradient in vertices (a model that learns a vector for each) or in
+queries (a linear map of features, which are wider than the vectors). Medians of the repetitions.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from l2route.graph import Graph
+from l2route.index import RoutingIndex, load
+from l2route.oracle import HopOracle
+from l2route.search import original_space
+from l2route.training.loop import make_model
+from l2route.training.options import LearnOptions
+from l2route.training.problem import Problem, calibrate_sharpness, pose
+from l2route.training.rollout import Rollouts, WalkOptions
+
+
+class Table(torch.nn.Module):
+    """A vector and a bias for every vertex, started at the base vectors."""
+
+    def __init__(self, vectors: NDArray[np.float32], sharpness: float) -> None:
+        super().__init__()
+        halves = (vectors**2).sum(axis=1) / 2
+        self.rows = torch.nn.Parameter(torch.from_numpy(sharpness * vectors))
+        self.bias = torch.nn.Parameter(torch.from_numpy(sharpness * (halves.mean() - halves)))
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Vectors [n, dim] and biases [n]."""
+        return self.rows, self.bias
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Queries as they are."""
+        return queries
+
+
+def random_index(n: int, dim: int) -> RoutingIndex:
+    """Normal vectors with a decaying spectrum, in an NSW graph."""
+    rng = np.random.default_rng(0)
+    spread = 1 / np.sqrt(1 + np.arange(dim))
+    return RoutingIndex.build(rng.normal(size=(n, dim)).astype(np.float32) * spread, entry=0)
+
+
+def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:
+    """Base vectors, moved a little."""
+    rng = np.random.default_rng(1)
+    vectors = index.base.vectors()
+    chosen = vectors[rng.integers(len(vectors), size=n)]
+    return (chosen + 0.1 * vectors.std() * rng.normal(size=chosen.shape)).astype(np.float32)
+
+
+def walks_per_second(
+    problem: Problem, graph: Graph, model: object, options: LearnOptions, n_repeats: int
+) -> float:
+    """Median over repetitions of one batch, all gradients included."""
+    oracle = HopOracle(graph, problem.targets, max_blocks=1000)
+    walk = WalkOptions(
+        routing=options.budget - options.rerank,
+        rerank=options.rerank,
+        temperature=options.temperature,
+        routing_weight=1.0,
+        topk_weight=options.topk_weight * options.budget,
+        topk_sharpness=options.topk_sharpness,
+        teacher_forcing=False,
+        n_threads=options.n_threads,
+    )
+    queries = problem.train * np.float32(problem.scale)
+    rollouts = Rollouts(graph, queries, problem.hidden, oracle, walk)
+    batch = np.arange(min(options.batch_size, len(queries)))
+    seconds = []
+    for repeat in range(n_repeats + 1):  # the first computes hops
+        begin = time.perf_counter()
+        rollouts.teach(model, batch, repeat)  # type: ignore[arg-type]
+        seconds.append(time.perf_counter() - begin)
+    return len(batch) / statistics.median(seconds[1:])
+
+
+def main() -> None:
+    """Print a row for each model."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--index", type=Path, help="a saved index, instead of random vectors")
+    parser.add_argument("--vertices", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args()
+    index = (
+        load(arguments.index)
+        if arguments.index
+        else random_index(arguments.vertices, arguments.dim)
+    )
+    options = LearnOptions(
+        budget=256,
+        rerank=8,
+        batch_size=arguments.batch,
+        n_threads=arguments.threads,
+        learns_from_base=False,
+    )
+    graph = index.graph.entered_at(index.graph.entries)
+    problem = pose(graph, index.base, sample_queries(index, 2 * arguments.batch), options)
+    sharpness = calibrate_sharpness(problem, options)
+    vectors = np.ascontiguousarray(index.base.vectors()) * np.float32(problem.scale)
+    models = {
+        "a vector for each vertex": Table(vectors, sharpness),
+        "filter": make_model(problem, options, original_space(index.base), sharpness),
+    }
+    torch.set_num_threads(1)
+    print(f"{len(index):,} vertices × {index.dim}, {arguments.threads} threads")
+    print("| model | width | walks/s |\n|---|---|---|")
+    for name, model in models.items():
+        width = model.vertices()[0].shape[1]  # type: ignore[operator]
+        speed = walks_per_second(problem, graph, model, options, arguments.repeats)
+        print(f"| {name} | {width} | {speed:,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
