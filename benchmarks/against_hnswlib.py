@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from l2route import from_hnswlib
 from l2route.data import Dataset
 from l2route.datasets import demo_words
-from l2route.evaluation.metrics import knn_recall_at
+from l2route.metrics import knn_recall_at
 from l2route.truth import exact_distances, exact_neighbors
 
 N_ANSWERS = 10

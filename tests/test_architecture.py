@@ -19,6 +19,7 @@ LAYERS = (
     {"download"},
     {"datasets"},
     {"memory"},
+    {"metrics"},
     {"graph"},
     {"imports"},
     {"search"},

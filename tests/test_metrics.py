@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from l2route.evaluation.metrics import (
+from l2route.metrics import (
     TOLERANCE,
     knn_recall_at,
     knn_recall_per_query,

@@ -5,7 +5,7 @@ import pytest
 
 from l2route import RoutingIndex, load
 from l2route.datasets import demo_words
-from l2route.evaluation.metrics import recall_at
+from l2route.metrics import recall_at
 from l2route.truth import Truth, exact_neighbors
 
 # Recall@1 of 1,000 words among 10,000 (glove.6B.50d, split seed 0; NSW, degree 16, efConstruction

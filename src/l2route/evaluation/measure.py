@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.evaluation.metrics import knn_recall_at, recall_at
 from l2route.evaluation.tables import Row
 from l2route.index import RoutingIndex
+from l2route.metrics import knn_recall_at, recall_at
 from l2route.search import SearchResult
 from l2route.truth import Truth
 

@@ -45,6 +45,9 @@ class LearnOptions:
     learns_from_base: bool | None = None
     """Whether base vectors are queries too, each hidden from its own walk; by default where the
     queries look like them."""
+    visits_per_weight: float = 30.0
+    """Visits in an epoch that a vertex needs, for each weight, to have a shift of its own in the
+    filter; infinite for none."""
     n_validation: int = 5000
     """Queries cut from the training queries, at most a tenth of them."""
     hidden_dim: int = 1024
@@ -63,6 +66,7 @@ class LearnOptions:
         _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
         _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
+        _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
         _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
         _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from l2route.data import check_vectors, normalize, split_learn
 from l2route.graph import Graph
+from l2route.metrics import recall_at
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
 from l2route.training.options import LearnOptions
@@ -22,12 +23,8 @@ N_ASKED = 2000
 LOOK_ALIKE = 0.4
 """Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
 base vectors are taken to be of one kind."""
-VISITS_PER_WEIGHT = 30
-"""Visits in an epoch that a vertex needs for each weight of its own."""
 MEMORY = 6 << 30
 """Bytes of hop blocks that are held at once."""
-TOLERANCE = 1e-5
-"""Relative error of float32 distances to the same neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ class Problem:
         rerank = options.rerank if searcher.reranks else 0
         budget = space.budget(options.budget, self.base.dim, rerank)
         found = searcher.search(self.validation, 1, budget, n_threads=options.n_threads)
-        slack = TOLERANCE * (np.abs(self.nearest) + np.median(np.abs(self.nearest)))
-        return float((found.distances[:, 0] <= self.nearest + slack).mean())
+        return recall_at(found.distances, self.nearest[:, None], 1)
 
 
 def pose(
@@ -165,7 +161,7 @@ def find_crossroads(problem: Problem, options: LearnOptions) -> NDArray[np.int64
     assert found.trace is not None
     counts = np.bincount(found.trace.vertices, minlength=problem.graph.n_vertices)  # [n]
     per_epoch = counts / len(sample) * len(problem.train)
-    return np.flatnonzero(per_epoch >= VISITS_PER_WEIGHT * (problem.base.dim + 1))
+    return np.flatnonzero(per_epoch >= options.visits_per_weight * (problem.base.dim + 1))
 
 
 def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:
