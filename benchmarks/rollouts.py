@@ -65,20 +65,21 @@ def walks_per_second(
     problem: Problem, graph: Graph, model: object, options: LearnOptions, n_repeats: int
 ) -> float:
     """Median over repetitions of one batch, all gradients included."""
-    oracle = HopOracle(graph, problem.targets, max_blocks=1000)
+    batch = np.arange(min(options.batch_size, len(problem.train)))
+    oracle = HopOracle(graph, problem.targets[batch], max_blocks=len(batch))
+    routing = options.budget - options.rerank
     walk = WalkOptions(
-        routing=options.budget - options.rerank,
+        routing=routing,
         rerank=options.rerank,
         temperature=options.temperature,
         routing_weight=1.0,
-        topk_weight=options.topk_weight * options.budget,
+        topk_weight=options.topk_weight * routing,
         topk_sharpness=options.topk_sharpness,
         teacher_forcing=False,
         n_threads=options.n_threads,
     )
     queries = problem.train * np.float32(problem.scale)
     rollouts = Rollouts(graph, queries, problem.hidden, oracle, walk)
-    batch = np.arange(min(options.batch_size, len(queries)))
     seconds = []
     for repeat in range(n_repeats + 1):  # the first computes hops
         begin = time.perf_counter()

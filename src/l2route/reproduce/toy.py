@@ -260,15 +260,15 @@ def learn_scores(
         on_event: told of every validation.
     """
     points = world.base.vectors()
-    budget = 2 * N_POINTS + 1  # walks go on until they are there
+    n_scored = 2 * N_POINTS  # walks go on until they are there
     options = LearnOptions(
-        budget=budget,
+        budget=n_scored + 1,
         rerank=1,
         steps=steps,
         seed=seed,
         batch_size=200,
         learning_rate=0.01,
-        topk_weight=1 / budget,  # both terms of equation 4 as they are in the paper
+        topk_weight=1 / n_scored,  # both terms of equation 4 as they are in the paper
         topk_sharpness=1.0,
         sharpness=SHARPNESS,
         learns_from_base=False,

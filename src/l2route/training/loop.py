@@ -180,7 +180,7 @@ class Run:
                 rerank=options.rerank,
                 temperature=options.temperature,
                 routing_weight=0.0 if options.objective == "topk" else 1.0,
-                topk_weight=options.topk_weight * options.budget,
+                topk_weight=options.topk_weight * routing.routing,
                 topk_sharpness=options.topk_sharpness,
                 teacher_forcing=options.objective == "teacher",
                 n_threads=options.n_threads,

@@ -34,8 +34,8 @@ class LearnOptions:
     temperature: float = 0.3
     """Of the noise that walks are sampled with."""
     topk_weight: float = 1 / 32
-    """Weight of log P(v* in TopK) beside the sum over steps, per distance computation of the
-    budget: the sum grows with it."""
+    """Weight of log P(v* in TopK) beside the sum over steps, per score that a walk may compute: the
+    sum grows with their number."""
     topk_sharpness: float = 4.0
     """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3

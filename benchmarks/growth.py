@@ -1,0 +1,111 @@
+"""How the cost of learning grows with vertices and with queries: time and memory.
+
+    python benchmarks/growth.py                                   # 10K and 100K vertices
+    python benchmarks/growth.py --vertices 10000 100000 1000000   # an hour, most of it building
+
+Synthetic vectors of low inner dimension, in an NSW graph (degree 16, efConstruction 60). A row is
+of the filter: exact neighbours of the queries, features of the vertices, hops to 512 targets, a
+step of 500 walks at a budget of 256, a validation, and the peak of memory, each row in a process of
+its own.
+Seconds are of the wall clock on --threads threads; base vectors do not join the queries.
+"""
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import RoutingIndex
+from l2route.features import vertex_features
+from l2route.models import space_of
+from l2route.oracle import BLOCK_TARGETS, HopOracle
+from l2route.search import original_space
+from l2route.training.loop import make_model
+from l2route.training.options import LearnOptions
+from l2route.training.problem import calibrate_sharpness, pose
+from rollouts import walks_per_second
+
+T = TypeVar("T")
+INNER_DIM = 16
+HEADINGS = (
+    "vertices",
+    "queries",
+    "neighbours s",
+    "features s",
+    "hops s per 512",
+    "ms per step",
+    "validation s",
+    "peak MB",
+    "of it index MB",
+)
+
+
+def synthetic(n: int, dim: int, seed: int) -> NDArray[np.float32]:
+    """Vectors near a curved surface of 16 dimensions."""
+    rng = np.random.default_rng(0)
+    frame, bend = rng.normal(size=(2, INNER_DIM, dim)).astype(np.float32)
+    inner = np.random.default_rng(seed).normal(size=(n, INNER_DIM)).astype(np.float32)
+    return inner @ frame + 0.5 * np.sin(2 * inner) @ bend
+
+
+def timed(call: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of a call, and its result."""
+    begin = time.perf_counter()
+    result = call()
+    return time.perf_counter() - begin, result
+
+
+def peak_mb() -> float:
+    """Most memory that this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, ...]:
+    """Measure one run."""
+    base = synthetic(n, arguments.dim, 1)
+    index = RoutingIndex.build(base, ef_construction=60, entry=0)
+    queries = synthetic(n_queries, arguments.dim, 2)
+    built = peak_mb()
+    options = LearnOptions(n_threads=arguments.threads, learns_from_base=False)
+    neighbours, problem = timed(lambda: pose(index.graph, index.base, queries, options))
+    features, _ = timed(lambda: vertex_features(index.graph, base))
+    oracle = HopOracle(index.graph, problem.targets[:BLOCK_TARGETS])
+    hops, _ = timed(lambda: oracle.prefetch([0]))
+    plain = original_space(index.base)
+    model = make_model(problem, options, plain, calibrate_sharpness(problem, options))
+    speed = walks_per_second(problem, index.graph, model, options, arguments.repeats)
+    validation, _ = timed(
+        lambda: problem.recall(
+            space_of(model, index.dim, index.dim, problem.scale, options.rerank), options
+        )
+    )
+    per_step = 1000 * options.batch_size / speed
+    return n, n_queries, neighbours, features, hops, per_step, validation, peak_mb(), built
+
+
+def main() -> None:
+    """Print a Markdown table, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--vertices", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--queries", type=int, nargs="+", default=[2_000, 20_000])
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
+    context = multiprocessing.get_context("spawn")
+    for n in arguments.vertices:
+        for n_queries in arguments.queries:
+            with context.Pool(1) as pool:
+                cells = pool.apply(row, (n, n_queries, arguments))
+            shown = [f"{cells[0]:,}", f"{cells[1]:,}", *(f"{cell:.3g}" for cell in cells[2:-2])]
+            print(f"| {' | '.join(shown)} | {cells[-2]:,.0f} | {cells[-1]:,.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
