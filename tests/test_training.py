@@ -141,6 +141,22 @@ def test_a_run_killed_goes_on_to_the_same_losses(index: RoutingIndex, tmp_path: 
     np.testing.assert_array_equal(same[0], same[1])
 
 
+def test_a_cache_changes_nothing_but_the_time(index: RoutingIndex, tmp_path: Path) -> None:
+    """Neighbours and hops are written once, read the next time, and give the same losses."""
+    flat, queries = index.graph, words().learn
+
+    def run(cache: Path | None) -> list[Event]:
+        problem = pose(flat, index.base, queries, OPTIONS, cache=cache)
+        return losses(problem, replace(OPTIONS, steps=4), cache=cache)
+
+    first, second = run(tmp_path), run(None)
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(written) >= 2
+    third = run(tmp_path)
+    assert first == second == third
+    assert written == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file()}
+
+
 def without_clock(event: dict[str, float]) -> dict[str, float]:
     """What a logged event says besides how long it took."""
     return {name: value for name, value in event.items() if not name.startswith("seconds")}

@@ -127,6 +127,9 @@ def learn(
         Path | None, typer.Option(help="Keeps the state of the run; a run goes on from it.")
     ] = None,
     log: Annotated[Path | None, typer.Option(help="JSON lines, one per validation.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Directory to keep true neighbours and hops in.")
+    ] = None,
     threads: Threads = 0,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
@@ -152,6 +155,7 @@ def learn(
             n_threads=threads,
             checkpoint=checkpoint,
             log=log,
+            cache=cache,
             progress=progress,
             on_event=on_event,
         )

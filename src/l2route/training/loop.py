@@ -89,6 +89,7 @@ def learn_space(
     model: RoutingModel | None = None,
     checkpoint: Path | None = None,
     log: Path | None = None,
+    cache: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[RoutingSpace, Report]:
     """Learn a routing space.
@@ -99,6 +100,7 @@ def learn_space(
         model: a model of one's own, in place of the one that options name.
         checkpoint: file to save the state in at every validation, and to go on from if it exists.
         log: file to append an event per validation to, as JSON lines; TensorBoard's go beside it.
+        cache: directory to keep the hops to all targets in, half a byte per target and vertex.
         on_event: told of every validation.
 
     Returns:
@@ -116,7 +118,7 @@ def learn_space(
     if not is_small and torch.cuda.is_available():
         learner.to("cuda")
     with _torch_threads(1 if is_small else 0):
-        run = Run(problem, options, learner, checkpoint)
+        run = Run(problem, options, learner, checkpoint, cache)
         before = problem.recall(plain, options)
         with event_log(log) as write:
             for event in run.events():
@@ -153,6 +155,7 @@ class Run:
         options: LearnOptions,
         model: Any,
         checkpoint: Path | None,
+        cache: Path | None,
     ) -> None:
         self.problem, self.options, self.model = problem, options, model
         self.checkpoint = checkpoint
@@ -168,7 +171,7 @@ class Run:
         if checkpoint is not None and checkpoint.exists():
             self._restore(read_checkpoint(checkpoint, asdict(options)))
         window = max_blocks(problem.graph)
-        oracle = HopOracle(problem.graph, problem.targets, max_blocks=window)
+        oracle = HopOracle(problem.graph, problem.targets, cache=cache, max_blocks=window)
         routing = self._space().budget(options.budget, dim, options.rerank)
         self.rollouts = Rollouts(
             problem.graph,

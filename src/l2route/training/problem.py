@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,18 @@ def pose(
     queries: object,
     options: LearnOptions,
     progress: Callable[[int, int], None] | None = None,
+    cache: Path | None = None,
 ) -> Problem:
-    """Cut validation queries from the training queries and find everyone's true neighbours."""
+    """Cut validation queries from the training queries and find everyone's true neighbours.
+
+    Args:
+        graph: the graph to walk.
+        base: base vectors.
+        queries: training queries [n_queries, dim].
+        options: how to learn.
+        progress: called with queries done and in all while true neighbours are found.
+        cache: directory to keep the true neighbours in.
+    """
     checked = check_vectors("queries", queries, base.dim)
     if len(checked) < 20:
         raise ValueError(f"expected at least 20 training queries, got {len(checked)}")
@@ -70,7 +81,12 @@ def pose(
     train, validation = split_learn(routed, n_validation, options.seed)
     vectors = base.vectors()
     truth: Truth = exact_neighbors(
-        vectors, np.concatenate([train, validation]), 1, base.metric, progress=progress
+        vectors,
+        np.concatenate([train, validation]),
+        1,
+        base.metric,
+        cache=cache,
+        progress=progress,
     )
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
     targets, hidden = truth.ids[: len(train), 0], np.full(len(train), -1, dtype=np.int32)
