@@ -149,20 +149,34 @@ class RolloutTracer {
     lesson.topk = lesson.is_found ? teach_topk(target, lesson.slopes) : 0.0f;
   }
 
-  // Sums run over the steps themselves: differences of prefix sums would cancel, since scores grow
-  // by orders of magnitude as a walk nears its target.
+  // Scores grow by orders of magnitude as a walk nears its target: a sum that is the difference of
+  // two longer ones would cancel. Most vertices stay in the heap once they are there, and sums over
+  // them only get longer, over vertices with the steps and over steps backwards from the last. Only
+  // the few that are expanded are gone through step by step.
   template <class Real>
   float teach_routing(const std::vector<Real>& weights, std::size_t n_steps,
                       std::vector<float>& slopes) {
+    using ByHops = std::array<Real, kUnreachable + 1>;
     std::vector<Step<Real>> steps(n_steps);
-    Real objective = 0;
-    for (std::size_t t = 0; t < n_steps; ++t) {
-      std::array<Real, kUnreachable + 1> sums{};
-      Real heap = 0;
-      for (std::size_t i = 0; i < visits_.size() && visits_[i].entered <= t; ++i) {
-        if (visits_[i].left < t) continue;
-        sums[visits_[i].hops] += weights[i];
-        heap += weights[i];
+    const auto stays = [&](std::size_t i) { return visits_[i].left >= n_steps; };
+    ByHops staying{};
+    Real all_staying = 0, objective = 0;
+    order_.clear();  // those that leave
+    for (std::size_t t = 0, i = 0; t < n_steps; ++t) {
+      for (; i < visits_.size() && visits_[i].entered <= t; ++i) {
+        if (stays(i)) {
+          staying[visits_[i].hops] += weights[i];
+          all_staying += weights[i];
+        } else {
+          order_.push_back(i);
+        }
+      }
+      ByHops sums = staying;
+      Real heap = all_staying;
+      for (const std::size_t leaver : order_) {
+        if (visits_[leaver].left < t) continue;
+        sums[visits_[leaver].hops] += weights[leaver];
+        heap += weights[leaver];
       }
       unsigned nearest = 0;
       while (nearest < kUnreachable && sums[nearest] == 0) ++nearest;
@@ -173,14 +187,25 @@ class RolloutTracer {
       steps[t] = {1 / heap, 1 / sums[nearest], nearest};
       objective += std::log(sums[nearest] / heap);
     }
-    for (std::size_t i = 0; i < visits_.size() && visits_[i].entered < n_steps; ++i) {
-      Real slope = 0;
-      const std::size_t end = std::min(n_steps - 1, visits_[i].left);
-      for (std::size_t t = visits_[i].entered; t <= end; ++t) {
-        slope -= steps[t].over_heap;
-        if (steps[t].nearest == visits_[i].hops) slope += steps[t].over_reference;
+    // From the last step backwards: what a vertex that stays from step t on has had, by its hops.
+    ByHops had{};
+    std::size_t i = visits_.size();
+    while (i > 0 && visits_[i - 1].entered >= n_steps) --i;
+    for (std::size_t t = n_steps; t-- > 0;) {
+      for (Real& share : had) share -= steps[t].over_heap;
+      had[steps[t].nearest] += steps[t].over_reference;
+      for (; i > 0 && visits_[i - 1].entered == t; --i) {
+        Real slope = 0;
+        if (stays(i - 1)) {
+          slope = had[visits_[i - 1].hops];
+        } else {
+          for (std::size_t step = t; step <= visits_[i - 1].left; ++step) {
+            slope -= steps[step].over_heap;
+            if (steps[step].nearest == visits_[i - 1].hops) slope += steps[step].over_reference;
+          }
+        }
+        slopes[i - 1] += options_.routing_weight * static_cast<float>(weights[i - 1] * slope);
       }
-      slopes[i] += options_.routing_weight * static_cast<float>(weights[i] * slope);
     }
     return static_cast<float>(objective);
   }
