@@ -70,7 +70,7 @@ def walks_per_second(
     routing = options.budget - options.rerank
     walk = WalkOptions(
         routing=routing,
-        rerank=options.rerank,
+        k=options.rerank,
         temperature=options.temperature,
         routing_weight=1.0,
         topk_weight=options.topk_weight * routing,

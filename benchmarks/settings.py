@@ -25,6 +25,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no base vectors as queries": {"learns_from_base": False},
     "no crossroads": {"visits_per_weight": math.inf},
     "many crossroads": {"visits_per_weight": 6.0},
+    "top-k asks for all that are reranked": {"topk_share": 1.0},
+    "top-k asks for a quarter": {"topk_share": 0.25},
     "top-k as sharp as routing": {"topk_sharpness": 1.0},
     "top-k weighs a quarter": {"topk_weight": LearnOptions().topk_weight / 4},
     "top-k weighs four times": {"topk_weight": LearnOptions().topk_weight * 4},

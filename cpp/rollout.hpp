@@ -23,7 +23,7 @@ namespace l2route {
 
 struct RolloutOptions {
   std::size_t budget = 0;        // scores a walk may compute
-  std::size_t k = 1;             // vertices that are reranked
+  std::size_t k = 1;             // vertices that the target is to be among at the end
   float temperature = 1;         // of the noise that the walk is sampled with; 0 for greedy walks
   float routing_weight = 1;      // of the sum over steps
   float topk_weight = 1;         // of the last term
@@ -40,7 +40,7 @@ struct Lesson {
   float topk = 0;     // log P(v* in TopK); 0 where the target was not visited
   std::int32_t n_steps = 0;
   bool is_found = false;
-  bool is_kept = false;  // found, and one of the k best without noise: reranking will see it
+  bool is_kept = false;  // found, and one of the k best without noise
 };
 
 inline std::uint64_t mix(std::uint64_t x) {

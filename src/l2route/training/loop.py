@@ -180,7 +180,7 @@ class Run:
             oracle,
             WalkOptions(
                 routing=routing.routing,
-                rerank=options.rerank,
+                k=max(1, round(options.topk_share * options.rerank)),
                 temperature=options.temperature,
                 routing_weight=0.0 if options.objective == "topk" else 1.0,
                 topk_weight=options.topk_weight * routing.routing,

@@ -36,6 +36,9 @@ class LearnOptions:
     topk_weight: float = 1 / 32
     """Weight of log P(v* in TopK) beside the sum over steps, per score that a walk may compute: the
     sum grows with their number."""
+    topk_share: float = 0.5
+    """Share of the reranked vertices that the target is asked to be among while learning: what is
+    just among them all for a training query often is not for another."""
     topk_sharpness: float = 4.0
     """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3
@@ -65,6 +68,7 @@ class LearnOptions:
         _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
         _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
         _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
+        _require(0 < self.topk_share <= 1, "topk_share in (0, 1]", self.topk_share)
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)

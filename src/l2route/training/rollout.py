@@ -21,8 +21,8 @@ class WalkOptions:
 
     routing: int
     """Scores a walk may compute."""
-    rerank: int
-    """The paper's k."""
+    k: int
+    """The paper's k: vertices that the target is to be among at the end."""
     temperature: float
     routing_weight: float
     topk_weight: float
@@ -42,7 +42,7 @@ class Lesson:
     found: float
     """Share of walks that visited the target."""
     kept: float
-    """Of these, the share in which reranking sees it."""
+    """Of these, the share in which it is among the k best."""
 
 
 class Rollouts:
@@ -119,7 +119,7 @@ class Rollouts:
             query_ids=batch,
             hidden=self.hidden[batch],
             budget=options.routing,
-            k=options.rerank,
+            k=options.k,
             temperature=options.temperature,
             routing_weight=options.routing_weight,
             topk_weight=options.topk_weight,
