@@ -16,8 +16,9 @@ namespace l2route {
 
 // A tracer observes a search: `visit` is told of every vertex in the order visited, with its score
 // and the hop in which it was, and gives the key that the frontier ranks it by; `expand` is told of
-// every vertex expanded on the bottom layer.
+// every vertex expanded on the bottom layer; `prefetch` of what will be visited soon.
 struct NoTrace {
+  void prefetch(VertexId) const {}
   Key visit(VertexId vertex, float score, std::size_t) { return make_key(score, vertex); }
   void expand(VertexId) {}
 };
@@ -26,6 +27,7 @@ struct RecordTrace {
   std::vector<VertexId> vertices;
   std::vector<std::int32_t> hops;
 
+  void prefetch(VertexId) const {}
   Key visit(VertexId vertex, float score, std::size_t hop) {
     vertices.push_back(vertex);
     hops.push_back(static_cast<std::int32_t>(hop));
@@ -100,6 +102,7 @@ class Walk {
       if (visited_.contains(vertex)) continue;
       visited_.insert(vertex);
       scorer_.prefetch(vertex);
+      tracer_.prefetch(vertex);
       fresh_[n++] = vertex;
     }
     if (const auto next = frontier_.peek()) {

@@ -66,6 +66,10 @@ class RolloutTracer {
         target_(target),
         walk_seed_(mix(mix(options.seed) ^ query)) {}
 
+  void prefetch(VertexId vertex) const {
+    __builtin_prefetch(hops_.bits(static_cast<std::size_t>(vertex), target_));
+  }
+
   Key visit(VertexId vertex, float score, std::size_t) {
     const float u = uniform(walk_seed_, vertex);
     const float noise = -std::log(-std::log(u));
