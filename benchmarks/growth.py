@@ -78,7 +78,7 @@ def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, .
     hops, _ = timed(lambda: oracle.prefetch([0]))
     plain = original_space(index.base)
     model = make_model(problem, options, plain, calibrate_sharpness(problem, options))
-    speed = walks_per_second(problem, index.graph, model, options, arguments.repeats)
+    speed = walks_per_second(problem, model, options, arguments.repeats)
     validation, _ = timed(
         lambda: problem.recall(
             space_of(model, index.dim, index.dim, problem.scale, options.rerank), options

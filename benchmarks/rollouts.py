@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from l2route.graph import Graph
 from l2route.index import RoutingIndex, load
 from l2route.oracle import HopOracle
 from l2route.search import original_space
@@ -62,24 +61,14 @@ def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:
 
 
 def walks_per_second(
-    problem: Problem, graph: Graph, model: object, options: LearnOptions, n_repeats: int
+    problem: Problem, model: object, options: LearnOptions, n_repeats: int
 ) -> float:
     """Median over repetitions of one batch, all gradients included."""
     batch = np.arange(min(options.batch_size, len(problem.train)))
-    oracle = HopOracle(graph, problem.targets[batch], max_blocks=len(batch))
-    routing = options.budget - options.rerank
-    walk = WalkOptions(
-        routing=routing,
-        k=options.rerank,
-        temperature=options.temperature,
-        routing_weight=1.0,
-        topk_weight=options.topk_weight * routing,
-        topk_sharpness=options.topk_sharpness,
-        teacher_forcing=False,
-        n_threads=options.n_threads,
-    )
+    oracle = HopOracle(problem.graph, problem.targets[batch], max_blocks=len(batch))
+    walk = WalkOptions.of(options, options.budget - options.rerank)
     queries = problem.train * np.float32(problem.scale)
-    rollouts = Rollouts(graph, queries, problem.hidden, oracle, walk)
+    rollouts = Rollouts(problem.graph, queries, problem.hidden, oracle, walk)
     seconds = []
     for repeat in range(n_repeats + 1):  # the first computes hops
         begin = time.perf_counter()
@@ -123,7 +112,7 @@ def main() -> None:
     print("| model | width | walks/s |\n|---|---|---|")
     for name, model in models.items():
         width = model.vertices()[0].shape[1]  # type: ignore[operator]
-        speed = walks_per_second(problem, graph, model, options, arguments.repeats)
+        speed = walks_per_second(problem, model, options, arguments.repeats)
         print(f"| {name} | {width} | {speed:,.0f} |", flush=True)
 
 

@@ -4,8 +4,7 @@ The points fill a crescent and walks start at one of its tips. For queries near 
 original distances point across the gap, where there is no edge: greedy routing is stuck.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from l2route.graph import Graph, compact_rows, hops_from, knn_lists
 from l2route.progress import bar
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
 from l2route.training.log import Event
-from l2route.training.loop import learn_space
+from l2route.training.loop import learn_space, torch_threads
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, pose
 from l2route.truth import exact_neighbors
@@ -278,7 +277,7 @@ def learn_scores(
     posed = pose(graph_of(with_twins(world.is_edge)), base, queries, options)
     problem = GreedyProblem(*(getattr(posed, field.name) for field in fields(posed)))
     model = Perceptron(points * np.float32(problem.scale), seed)
-    with one_thread():
+    with torch_threads(1):
         space, _ = learn_space(problem, options, model=model, on_event=on_event)
     bias = None if space.bias is None else space.bias[:N_POINTS]
     return replace(space, rows=space.rows[:N_POINTS], bias=bias)
@@ -288,17 +287,6 @@ def with_twins(is_edge: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """These edges [n, n] and one from each vertex to a twin, which follow in order [2n, 2n]."""
     stay = np.eye(len(is_edge), dtype=bool)
     return np.block([[is_edge, stay], [stay, np.zeros_like(stay)]])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: matrices are so small that others would only be waited for."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def nearest_of(base: BaseVectors, queries: NDArray[np.float32]) -> NDArray[np.int64]:

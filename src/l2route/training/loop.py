@@ -117,7 +117,7 @@ def learn_space(
     is_small = isinstance(learner, GraphFilter)
     if not is_small and torch.cuda.is_available():
         learner.to("cuda")
-    with _torch_threads(1 if is_small else 0):
+    with torch_threads(1 if is_small else 0):
         run = Run(problem, options, learner, checkpoint, cache)
         before = problem.recall(plain, options)
         with event_log(log) as write:
@@ -132,7 +132,7 @@ def learn_space(
 
 
 @contextmanager
-def _torch_threads(n_threads: int) -> Iterator[None]:
+def torch_threads(n_threads: int) -> Iterator[None]:
     """Threads of torch for the length of a block; 0 leaves them.
 
     A filter's matrices are small: a second thread would spend its time waiting, and the walks have
@@ -162,7 +162,7 @@ class Run:
         dim = problem.base.dim
         self.dim = options.dim or dim
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
+        self.optimizer = self._fresh_optimizer()
         self.average = [p.detach().clone() for p in self.parameters]
         self.kept = [p.detach().clone() for p in self.parameters]
         self.best = -1.0
@@ -178,16 +178,7 @@ class Run:
             problem.train * np.float32(problem.scale),
             problem.hidden,
             oracle,
-            WalkOptions(
-                routing=routing.routing,
-                k=max(1, round(options.topk_share * options.rerank)),
-                temperature=options.temperature,
-                routing_weight=0.0 if options.objective == "topk" else 1.0,
-                topk_weight=options.topk_weight * routing.routing,
-                topk_sharpness=options.topk_sharpness,
-                teacher_forcing=options.objective == "teacher",
-                n_threads=options.n_threads,
-            ),
+            WalkOptions.of(options, routing.routing),
         )
         self.batches = batches(oracle, len(problem.train), options.batch_size, window, options.seed)
         for _ in range(self.step):  # a run that goes on goes on with the next batch
@@ -272,7 +263,10 @@ class Run:
                 parameter.copy_(kept)
                 average.copy_(kept)
         self.peak /= 2
-        self.optimizer = torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
+        self.optimizer = self._fresh_optimizer()
+
+    def _fresh_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
 
     def best_space(self) -> RoutingSpace:
         """The space of the best weights."""

@@ -13,6 +13,7 @@ from l2route.graph import Graph
 from l2route.memory import pad_rows
 from l2route.models import RoutingModel, ShiftedModel
 from l2route.oracle import HopOracle
+from l2route.training.options import LearnOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,20 @@ class WalkOptions:
     topk_sharpness: float
     teacher_forcing: bool
     n_threads: int
+
+    @classmethod
+    def of(cls, options: LearnOptions, routing: int) -> "WalkOptions":
+        """Walks of so many scores, as the options of a run ask for them."""
+        return cls(
+            routing=routing,
+            k=max(1, round(options.topk_share * options.rerank)),
+            temperature=options.temperature,
+            routing_weight=0.0 if options.objective == "topk" else 1.0,
+            topk_weight=options.topk_weight * routing,
+            topk_sharpness=options.topk_sharpness,
+            teacher_forcing=options.objective == "teacher",
+            n_threads=options.n_threads,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +82,7 @@ class Rollouts:
         self.graph, self.hidden, self.oracle, self.options = graph, hidden, oracle, options
         self.queries = torch.from_numpy(queries)
         self._fixed: tuple[Tensor, NDArray[np.float32]] | None = None
+        self._places: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
     def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
         """Walk for a batch of queries and add the gradient of the loss to the model's `.grad`."""
@@ -86,7 +102,7 @@ class Rollouts:
         if shifts is not None and shifts[1].requires_grad:
             ids, shift = shifts
             columns = pad_rows(query_rows[:, : shift.shape[1] - 1])
-            rows, sums = walks.at(ids, self.graph.n_vertices).vertex_gradient(columns, len(ids))
+            rows, sums = walks.at(self._place_of(ids)).vertex_gradient(columns, len(ids))
             slopes.append((shift, np.column_stack([rows[:, : shift.shape[1] - 1], sums])))
         taught = [(output, slope) for output, slope in slopes if output.requires_grad]
         share = -1.0 / len(batch)  # the loss is the negative objective, averaged over walks
@@ -147,6 +163,14 @@ class Rollouts:
             biases[ids] += shift[:, -1]
         return rows, biases
 
+    def _place_of(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Where each vertex stands in `ids`, −1 for nowhere [n]; made once."""
+        if self._places is None or self._places[0] is not ids:
+            places = np.full(self.graph.n_vertices, -1, dtype=np.int32)
+            places[ids] = np.arange(len(ids), dtype=np.int32)
+            self._places = (ids, places)
+        return self._places[1]
+
 
 @dataclass(frozen=True, slots=True)
 class _Walks:
@@ -164,10 +188,8 @@ class _Walks:
     """Sum of slope times vertex row over each query's visits [n_queries, width]."""
     n_threads: int
 
-    def at(self, ids: NDArray[np.int64], n_vertices: int) -> "_Walks":
-        """Visits of some vertices only, which are numbered as they stand in `ids`."""
-        place_of = np.full(n_vertices, -1, dtype=np.int32)
-        place_of[ids] = np.arange(len(ids), dtype=np.int32)
+    def at(self, place_of: NDArray[np.int32]) -> "_Walks":
+        """Visits of vertices that have a place [n] only, numbered by it."""
         places = place_of[self.vertices]  # [n_visits]
         kept = places >= 0
         n_kept = np.concatenate([[0], np.cumsum(kept)])  # [n_visits + 1]
