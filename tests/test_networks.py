@@ -8,10 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from l2route.networks import FeedForward, GraphNetwork, NeighborhoodMean, standardize
+from l2route.features import vertex_features
+from l2route.graph import Graph
+from l2route.networks import (
+    FeedForward,
+    FilterNetwork,
+    GraphNetwork,
+    NeighborhoodMean,
+    standardize,
+)
 
 N, DIM, SHARPNESS = 200, 12, 40.0
-Network = GraphNetwork | FeedForward
+Network = GraphNetwork | FeedForward | FilterNetwork
 Make = Callable[..., Network]
 
 
@@ -47,7 +55,14 @@ def feed_forward(dim: int = DIM, seed: int = 0, **options: object) -> FeedForwar
     return FeedForward(make_vectors(), dim, SHARPNESS, seed=seed, **{"hidden_dim": 24, **options})
 
 
-both = pytest.mark.parametrize("make", [graph_network, feed_forward])
+def filter_network(dim: int = DIM, seed: int = 0, **options: object) -> FilterNetwork:
+    """A small filter with a hidden layer."""
+    vectors, sizes = make_vectors(), {"hidden_dim": 24, **options}
+    features = vertex_features(Graph(make_neighbors(), np.zeros(1, dtype=np.int32)), vectors)
+    return FilterNetwork(features.rows, vectors, dim, SHARPNESS, seed=seed, **sizes)
+
+
+each = pytest.mark.parametrize("make", [graph_network, feed_forward, filter_network])
 
 
 def scores_of(model: Network, queries: NDArray[np.float32]) -> Tensor:
@@ -74,7 +89,7 @@ def assert_ranks_like_l2(
     np.testing.assert_array_equal(got.argsort(axis=1), expected.argsort(axis=1))
 
 
-@both
+@each
 def test_a_fresh_model_ranks_like_l2(make: Make) -> None:
     """Before it learns, a model ranks all vertices by distance to the query as it is."""
     queries = make_vectors(9, seed=1)
@@ -83,7 +98,7 @@ def test_a_fresh_model_ranks_like_l2(make: Make) -> None:
     assert torch.equal(model.vertices()[0], SHARPNESS * torch.from_numpy(make_vectors()))
 
 
-@both
+@each
 @pytest.mark.parametrize("dim", [3, DIM])
 def test_a_fresh_model_ranks_like_projected_l2(make: Make, dim: int) -> None:
     """With a query matrix it ranks by distance between projections."""
@@ -162,7 +177,7 @@ def test_a_vertex_sees_as_many_hops_as_blocks() -> None:
     assert touched.nonzero().flatten().tolist() == [2, 3, 4, 5]
 
 
-@both
+@each
 @pytest.mark.parametrize("dim", [3, DIM])
 def test_gradients_reach_every_parameter(make: Make, dim: int) -> None:
     """Once the last layer has moved, nothing is left out of learning."""
@@ -174,7 +189,7 @@ def test_gradients_reach_every_parameter(make: Make, dim: int) -> None:
         assert parameter.grad.abs().max() > 0, name
 
 
-@both
+@each
 def test_the_last_layer_learns_first(make: Make) -> None:
     """A fresh model is no saddle: its zeros have gradients."""
     model = make()
@@ -182,7 +197,7 @@ def test_the_last_layer_learns_first(make: Make) -> None:
     assert model.network[-1].weight.grad.abs().max() > 0
 
 
-@both
+@each
 def test_one_step_improves_what_is_learned(make: Make) -> None:
     """A step along the gradient raises the objective."""
     model, queries = make(), make_vectors(9, seed=1)
@@ -201,7 +216,7 @@ def weights(model: Network) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
 
 
-@both
+@each
 def test_same_seed_same_weights(make: Make) -> None:
     """Weights come from the seed alone, whatever was drawn before, and nothing else is drawn."""
     torch.manual_seed(1)
@@ -214,7 +229,7 @@ def test_same_seed_same_weights(make: Make) -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-@both
+@each
 def test_saved_weights_are_all_there_is_to_learn(make: Make) -> None:
     """A state holds parameters only: vectors and graph are given anew when it is loaded."""
     model, fresh = make(seed=1), make(seed=2)
@@ -225,7 +240,7 @@ def test_saved_weights_are_all_there_is_to_learn(make: Make) -> None:
         assert torch.equal(got, expected)
 
 
-@both
+@each
 @pytest.mark.parametrize("dim", [1, 3, DIM])
 def test_shapes(make: Make, dim: int) -> None:
     """Vectors [n, d], biases [n], queries [batch, d], all float32."""
@@ -237,7 +252,7 @@ def test_shapes(make: Make, dim: int) -> None:
     assert {vectors.dtype, bias.dtype, queries.dtype} == {torch.float32}
 
 
-@both
+@each
 def test_queries_are_mapped_linearly(make: Make) -> None:
     """A query map is a matrix: nothing is added, nothing bends."""
     model = make(3, query_matrix=make_matrix(3))

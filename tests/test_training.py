@@ -91,10 +91,12 @@ def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-2)
 
 
-@pytest.mark.parametrize("model", ["filter", "ffn", "gcn"])
-def test_threads_change_no_loss(problem: Problem, model: Any) -> None:
+@pytest.mark.parametrize(
+    ("model", "hidden_dim"), [("filter", None), ("filter", 32), ("ffn", 32), ("gcn", 32)]
+)
+def test_threads_change_no_loss(problem: Problem, model: Any, hidden_dim: int | None) -> None:
     """The same seed gives the same losses on one thread and on two."""
-    options = replace(OPTIONS, model=model, steps=6, hidden_dim=32)
+    options = replace(OPTIONS, model=model, steps=6, hidden_dim=hidden_dim)
     one, two = (losses(problem, replace(options, n_threads=n)) for n in (1, 2))
     assert one == two
 
@@ -272,6 +274,7 @@ def test_a_model_of_ones_own(index: RoutingIndex) -> None:
         ({"minutes": 0}, "expected minutes above 0, got 0"),
         ({"steps": 0}, "expected steps of at least 1, got 0"),
         ({"dim": 0}, "expected dim of at least 1, got 0"),
+        ({"hidden_dim": 0}, "expected hidden_dim of at least 1, got 0"),
     ],
 )
 def test_bad_options_are_refused(changes: dict[str, Any], message: str) -> None:

@@ -120,6 +120,9 @@ def learn(
     dim: Annotated[int | None, typer.Option(help="Routing dimension, if smaller.")] = None,
     model: Annotated[str, typer.Option(help="filter, gcn or ffn.")] = "filter",
     objective: Annotated[str, typer.Option(help="imitation, teacher or topk.")] = "imitation",
+    hidden: Annotated[
+        int | None, typer.Option(help="Hidden units of gcn and ffn (1024), or of filter (none).")
+    ] = None,
     minutes: Annotated[float, typer.Option(help="Time for the steps.")] = 5.0,
     steps: Annotated[int | None, typer.Option(help="Number of steps, instead of minutes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
@@ -151,6 +154,7 @@ def learn(
             minutes,
             seed,
             objective=cast("Objective", objective),
+            hidden_dim=hidden,
             steps=steps,
             n_threads=threads,
             checkpoint=checkpoint,

@@ -183,6 +183,7 @@ class RoutingIndex:
         seed: int = 0,
         *,
         objective: "Objective" = "imitation",
+        hidden_dim: int | None = None,
         steps: int | None = None,
         n_threads: int = 0,
         checkpoint: str | Path | None = None,
@@ -205,6 +206,7 @@ class RoutingIndex:
             minutes: time for the steps; finding the true neighbours comes on top.
             seed: seed of every random choice.
             objective: imitation, teacher or topk.
+            hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
             n_threads: threads to use; 0 for all cores.
             checkpoint: file that keeps the state of the run, and that a run goes on from.
@@ -228,6 +230,7 @@ class RoutingIndex:
             dim=dim,
             model=model if isinstance(model, str) else "filter",
             objective=objective,
+            hidden_dim=hidden_dim,
             minutes=minutes,
             steps=steps,
             seed=seed,

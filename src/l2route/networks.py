@@ -1,4 +1,4 @@
-"""The paper's networks: graph convolutions with a feed-forward network, and the latter alone."""
+"""Networks over all vertices: the paper's two, and the filter with a hidden layer."""
 
 from operator import index as index_of
 
@@ -113,6 +113,55 @@ class FeedForward(nn.Module):
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Routing vectors [n, d] and biases [n] of all vertices."""
         return self.space.vertices(self.network(self.features))
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, D] into the routing space [batch, d]."""
+        return self.space.queries(queries)
+
+
+class FilterNetwork(nn.Module):
+    """The filter with a hidden layer: a linear map of features, and two layers of them beside it.
+
+    Args:
+        features: features of every vertex (see l2route.features) [n, n_features].
+        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
+        dim: dimension d of the routing vectors.
+        sharpness: inverse temperature, multiplies all scores.
+        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
+            as they are, which needs d = D.
+        scorer: what the start ranks like, l2 or ip.
+        hidden_dim: width of the hidden layer.
+        seed: seed of the first weights.
+    """
+
+    def __init__(
+        self,
+        features: NDArray[np.float32],
+        vectors: NDArray[np.float32],
+        dim: int,
+        sharpness: float,
+        *,
+        seed: int,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+        hidden_dim: int = 256,
+    ) -> None:
+        super().__init__()
+        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        _check_sizes(hidden_dim=hidden_dim)
+        generator = torch.Generator().manual_seed(index_of(seed))
+        n_features = features.shape[1]
+        self.linear = _linear(n_features, dim + 1, generator)
+        nn.init.zeros_(self.linear.weight)
+        self.network = _feed_forward(n_features, hidden_dim, dim + 1, generator)
+        self.features: Tensor
+        self.register_buffer("features", torch.from_numpy(features), persistent=False)
+        self.spread = float(np.sqrt(vectors.shape[1]))  # of entries of variance 1 in each group
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Routing vectors [n, d] and biases [n] of all vertices."""
+        correction = self.linear(self.features) + self.network(self.spread * self.features)
+        return self.space.vertices(correction)
 
     def queries(self, queries: Tensor) -> Tensor:
         """Map queries [batch, D] into the routing space [batch, d]."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from l2route.features import principal_axes, vertex_features
 from l2route.models import GraphFilter, RoutingModel, space_of
+from l2route.networks import FeedForward, FilterNetwork, GraphNetwork
 from l2route.oracle import HopOracle
 from l2route.search import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
@@ -56,25 +57,25 @@ def make_model(
 ) -> nn.Module:
     """The model that the options name, started so that it ranks like the plain space."""
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
-    if options.model == "filter":
-        axes = principal_axes(vectors)
-        turned = np.asarray(vectors @ axes, dtype=np.float32)
-        features = vertex_features(problem.graph, turned)
-        crossroads = find_crossroads(problem, options)
-        return GraphFilter(
-            features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, crossroads
-        )
-    from l2route.networks import FeedForward, GraphNetwork
-
     shared: dict[str, Any] = {
-        "hidden_dim": options.hidden_dim,
         "seed": options.seed,
         "query_matrix": plain.query_matrix,
         "scorer": plain.scorer,
+        **({} if options.hidden_dim is None else {"hidden_dim": options.hidden_dim}),
     }
     if options.model == "ffn":
         return FeedForward(vectors, plain.dim, sharpness, **shared)
-    return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
+    if options.model == "gcn":
+        return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
+    axes = principal_axes(vectors)
+    turned = np.asarray(vectors @ axes, dtype=np.float32)
+    features = vertex_features(problem.graph, turned)
+    if options.hidden_dim is not None:
+        return FilterNetwork(features.rows, vectors, plain.dim, sharpness, **shared)
+    crossroads = find_crossroads(problem, options)
+    return GraphFilter(
+        features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, crossroads
+    )
 
 
 def plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
@@ -256,12 +257,8 @@ class Run:
 
     def _go_back(self) -> None:
         """Return to the best weights with half the step size: the run has diverged."""
-        with torch.no_grad():
-            for parameter, average, kept in zip(
-                self.parameters, self.average, self.kept, strict=True
-            ):
-                parameter.copy_(kept)
-                average.copy_(kept)
+        _copy(self.kept, self.parameters)
+        _copy(self.kept, self.average)
         self.peak /= 2
         self.optimizer = self._fresh_optimizer()
 
@@ -290,31 +287,26 @@ class Run:
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        with torch.no_grad():
-            for parameter, value in zip(self.parameters, state["parameters"], strict=True):
-                parameter.copy_(value)
-        for mine, theirs in ((self.average, state["average"]), (self.kept, state["kept"])):
-            for tensor, value in zip(mine, theirs, strict=True):
-                tensor.copy_(value)
+        _copy(state["parameters"], self.parameters)
+        _copy(state["average"], self.average)
+        _copy(state["kept"], self.kept)
         self.optimizer.load_state_dict(state["optimizer"])
         self.best, self.peak = state["best"], state["peak"]
         self.step, self.spent = state["step"], state["spent"]
 
 
-class _weights:  # noqa: N801 # reads as a verb in a with statement
+@contextmanager
+def _weights(parameters: list[Tensor], values: list[Tensor]) -> Iterator[None]:
     """Parameters with other values for the length of a block."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    _copy(values, parameters)
+    try:
+        yield
+    finally:
+        _copy(before, parameters)
 
-    def __init__(self, parameters: list[Tensor], values: list[Tensor]) -> None:
-        self.parameters, self.values = parameters, values
 
-    def __enter__(self) -> None:
-        self.before = [p.detach().clone() for p in self.parameters]
-        self._set(self.values)
-
-    def __exit__(self, *_: object) -> None:
-        self._set(self.before)
-
-    @torch.no_grad()
-    def _set(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self.parameters, values, strict=True):
-            parameter.copy_(value)
+@torch.no_grad()
+def _copy(values: list[Tensor], into: list[Tensor]) -> None:
+    for tensor, value in zip(into, values, strict=True):
+        tensor.copy_(value)

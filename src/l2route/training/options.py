@@ -53,8 +53,10 @@ class LearnOptions:
     filter; infinite for none."""
     n_validation: int = 5000
     """Queries cut from the training queries, at most a tenth of them."""
-    hidden_dim: int = 1024
-    """Hidden units of gcn's and ffn's feed-forward network."""
+    hidden_dim: int | None = None
+    """Hidden units: of gcn's and ffn's feed-forward network, 1024 if not given, or of a layer in
+    the filter, which has none if not given. A filter that has one has no crossroads, and its steps
+    go over the whole graph, as those of the networks do."""
     n_threads: int = 0
     """Threads for walks; 0 for all cores."""
 
@@ -71,6 +73,9 @@ class LearnOptions:
         _require(0 < self.topk_share <= 1, "topk_share in (0, 1]", self.topk_share)
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
+        _require(
+            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim of at least 1", self.hidden_dim
+        )
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
         _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
         _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
