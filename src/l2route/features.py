@@ -14,9 +14,11 @@ class VertexFeatures:
     """Features of every vertex, centred, each group of root-mean-square length 1."""
 
     rows: NDArray[np.float32]
-    """[n, n_features]; the first `dim` are the centred vectors, scaled."""
-    dim: int
-    """Dimension of the vectors."""
+    """[n, n_groups · dim + n_singles]; the first group is the centred vectors, scaled."""
+    n_groups: int
+    """Groups of as many features as vectors have dimensions."""
+    n_singles: int
+    """Features that stand alone, after the groups."""
     vector_scale: float
     """Length that the first group had: vectors = vector_scale · rows[:, :dim] + their mean."""
 
@@ -36,8 +38,7 @@ def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Axes of the vectors' spread, in columns, the longest first [dim, dim].
 
-    Turned to them, weights are of directions that differ in how much they matter, which is what an
-    optimizer that scales every weight by itself can make use of.
+    Turned to them, a weight per axis is enough: what one axis says of another is mostly noise.
     """
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
     _, axes = np.linalg.eigh(centred.T @ centred)
@@ -65,8 +66,9 @@ def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2)
     crowding = np.linalg.norm(means[min(1, n_hops)], axis=1)
     scalars = [_standardised(_column(s))[0] for s in (np.log1p(in_degree), crowding)]
     products = [_standardised(scalar * centred)[0] for scalar in scalars]
-    rows = np.concatenate([centred, *steps, *products, *scalars], axis=1)
-    return VertexFeatures(rows, vectors.shape[1], scale)
+    groups = [centred, *steps, *products]
+    rows = np.concatenate([*groups, *scalars], axis=1)
+    return VertexFeatures(rows, len(groups), len(scalars), scale)
 
 
 def _column(values: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -40,9 +40,13 @@ class ShiftedModel(RoutingModel, Protocol):
 
 
 class GraphFilter(nn.Module):
-    """A linear map of graph-propagated features: f(v) = α(x + W·φ(v)), bias included.
+    """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
 
-    While it learns, the map is applied to the query instead: ⟨W·φ(v), q⟩ = ⟨φ(v), Wᵀq⟩. The
+    Groups of features φ_k are of vectors turned to their principal axes, so that a weight is of one
+    axis in one group: few weights, which overfit little. Single features s_j have a vector each, and
+    all features a share in the bias. M is the identity, or for d < D as free as the query map.
+
+    While it learns, all this is applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. The
     vertices' rows are then constants, and a step costs as much as the walks it learns from, however
     large the graph is. Crossroads, vertices that so many walks come by that there is enough to
     learn from, have a shift of x and a bias of their own besides.
@@ -76,13 +80,16 @@ class GraphFilter(nn.Module):
         self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
         offset = torch.from_numpy(sharpness * (bias - bias.mean()))
         self.register_buffer("offset", offset, persistent=False)
-        origin = np.zeros((len(start) + 1, features.rows.shape[1]), dtype=np.float32)
-        origin[:-1, :dim] = features.vector_scale * (start @ axes)
+        origin = np.zeros((features.n_groups, dim), dtype=np.float32)
+        origin[0] = features.vector_scale
         self.register_buffer("origin", torch.from_numpy(origin), persistent=False)
-        self.weight = nn.Parameter(torch.zeros(origin.shape))  # [d + 1, n_features]
-        self.matrix = nn.Parameter(
-            torch.from_numpy(start.copy()), requires_grad=query_matrix is not None
-        )
+        self.along = nn.Parameter(torch.zeros(features.n_groups, dim))
+        self.single = nn.Parameter(torch.zeros(features.n_singles, dim))
+        self.bias = nn.Parameter(torch.zeros(features.rows.shape[1]))
+        is_projected = query_matrix is not None
+        self.matrix = nn.Parameter(torch.from_numpy(start.copy()), requires_grad=is_projected)
+        turned = np.ascontiguousarray(start @ axes)  # M [d, dim]
+        self.mixing = nn.Parameter(torch.from_numpy(turned), requires_grad=is_projected)
         self.crossroads = np.zeros(0, dtype=np.int64) if crossroads is None else crossroads
         self.shift = nn.Parameter(torch.zeros(len(self.crossroads), dim + 1))
 
@@ -96,9 +103,11 @@ class GraphFilter(nn.Module):
         return self.crossroads, torch.cat([self.shift[:, :-1], bias], dim=1)
 
     def queries(self, queries: Tensor) -> Tensor:
-        """Map queries [batch, dim] to [batch, n_features]; the last row of weights is a bias."""
-        weight = self.get_buffer("origin") + self.weight
-        return self.sharpness * (queries @ self.matrix.T @ weight[:-1] + weight[-1])
+        """Map queries [batch, dim] to [batch, n_features]."""
+        turned = queries @ self.matrix.T @ self.mixing  # [batch, dim]
+        weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
+        grouped = (turned[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
+        return self.sharpness * (torch.cat([grouped, turned @ self.single.T], dim=1) + self.bias)
 
 
 @torch.no_grad()

@@ -33,12 +33,9 @@ class LearnOptions:
     """Walks per step."""
     temperature: float = 0.3
     """Of the noise that walks are sampled with."""
-    topk_weight: float = 1 / 32
+    topk_weight: float = 1 / 64
     """Weight of log P(v* in TopK) beside the sum over steps, per score that a walk may compute: the
     sum grows with their number."""
-    topk_share: float = 0.5
-    """Share of the reranked vertices that the target is asked to be among while learning: what is
-    just among them all for a training query often is not for another."""
     topk_sharpness: float = 4.0
     """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3
@@ -48,7 +45,7 @@ class LearnOptions:
     learns_from_base: bool | None = None
     """Whether base vectors are queries too, each hidden from its own walk; by default where the
     queries look like them."""
-    visits_per_weight: float = 30.0
+    visits_per_weight: float = 60.0
     """Visits in an epoch that a vertex needs, for each weight, to have a shift of its own in the
     filter; infinite for none."""
     n_validation: int = 5000
@@ -70,7 +67,6 @@ class LearnOptions:
         _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
         _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
         _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
-        _require(0 < self.topk_share <= 1, "topk_share in (0, 1]", self.topk_share)
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
         _require(

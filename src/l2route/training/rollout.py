@@ -36,7 +36,7 @@ class WalkOptions:
         """Walks of so many scores, as the options of a run ask for them."""
         return cls(
             routing=routing,
-            k=max(1, round(options.topk_share * options.rerank)),
+            k=options.rerank,
             temperature=options.temperature,
             routing_weight=0.0 if options.objective == "topk" else 1.0,
             topk_weight=options.topk_weight * routing,

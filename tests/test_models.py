@@ -1,0 +1,85 @@
+"""The filter: what it scores with, weight by weight, and what it becomes when it is collapsed."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from l2route.features import principal_axes, vertex_features
+from l2route.graph import Graph
+from l2route.models import GraphFilter, space_of
+
+N, DIM, SHARPNESS = 60, 6, 7.0
+
+
+def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
+    """A filter with crossroads, all of whose weights have moved, and queries to ask it."""
+    rng = np.random.default_rng(0)
+    vectors = (rng.normal(size=(N, DIM)) * np.arange(1, DIM + 1) / 8).astype(np.float32)
+    neighbors = rng.integers(0, N, (N, 4)).astype(np.int32)
+    axes = principal_axes(vectors)
+    features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors @ axes)
+    matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
+    model = GraphFilter(
+        features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
+    )
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return model, rng.normal(size=(5, DIM)).astype(np.float32)
+
+
+def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np.float64]:
+    """f(v) and g(q) as the class describes them, vertex by vertex [n_queries, n]."""
+    state = {name: value.numpy().astype(np.float64) for name, value in model.state_dict().items()}
+    rows, offset = (part.numpy().astype(np.float64) for part in model.vertices())
+    weights = model.get_buffer("origin").numpy() + state["along"]  # [n_groups, dim]
+    scores = np.empty((len(queries), N))
+    for v in range(N):
+        row = rows[v].copy()
+        shift = np.zeros(DIM + 1)
+        if v in model.crossroads:
+            shift = state["shift"][model.crossroads.tolist().index(v)]
+        row[:DIM] += shift[:-1]
+        groups, singles = row[: weights.size].reshape(-1, DIM), row[weights.size :]
+        filtered = sum(w * group for w, group in zip(weights, groups, strict=True))
+        filtered = filtered + sum(s * u for s, u in zip(singles, state["single"], strict=True))
+        routed = SHARPNESS * state["mixing"] @ filtered  # f(v) [d]
+        bias = offset[v] + SHARPNESS * (row @ state["bias"] + shift[-1])
+        scores[:, v] = queries.astype(np.float64) @ state["matrix"].T @ routed + bias
+    return scores
+
+
+@pytest.mark.parametrize("dim", [None, 2, DIM])
+def test_scores_are_those_of_the_formula(dim: int | None) -> None:
+    """Weights applied to queries score as weights applied to vertices do."""
+    model, queries = make_filter(dim)
+    with torch.no_grad():
+        rows, offset = (part.clone() for part in model.vertices())
+        ids, shifts = model.shifts()
+        rows[ids, :DIM] += shifts[:, :-1]
+        offset[ids] += shifts[:, -1]
+        got = model.queries(torch.from_numpy(queries)) @ rows.T + offset
+    np.testing.assert_allclose(got, naive_scores(model, queries), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dim", [None, 2, DIM])
+def test_a_collapsed_filter_scores_as_the_formula(dim: int | None) -> None:
+    """What searches use is vectors of d dimensions with the same scores."""
+    model, queries = make_filter(dim)
+    space = space_of(model, DIM, dim or DIM, 1.0, 8)
+    mapped = queries if space.query_matrix is None else queries @ space.query_matrix.T
+    got = mapped @ space.rows[:, : dim or DIM].T + space.bias
+    np.testing.assert_allclose(got, naive_scores(model, queries), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("dim", [None, 2])
+def test_a_filter_has_few_weights(dim: int | None) -> None:
+    """A weight per axis and group, not per pair of axes; a query map only where there is one."""
+    model, _ = make_filter(dim)
+    learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    n_groups, n_singles, n_features = 5, 2, 5 * DIM + 2
+    maps = 0 if dim is None else 2 * dim * DIM
+    assert learned == (n_groups + n_singles) * DIM + n_features + 2 * (DIM + 1) + maps
