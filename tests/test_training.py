@@ -21,6 +21,7 @@ from l2route.training.log import Event
 from l2route.training.loop import learn_space, make_model, plain_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, calibrate_sharpness, pose
+from l2route.training.rollout import WalkOptions
 
 OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=300)
 
@@ -99,6 +100,16 @@ def test_threads_change_no_loss(problem: Problem, model: Any, hidden_dim: int | 
     options = replace(OPTIONS, model=model, steps=6, hidden_dim=hidden_dim)
     one, two = (losses(problem, replace(options, n_threads=n)) for n in (1, 2))
     assert one == two
+
+
+def test_the_topk_term_weighs_more_where_walks_are_long_or_vectors_short() -> None:
+    """Its weight grows with the scores of a walk and with D/d; without routing it stays."""
+    options = replace(OPTIONS, topk_weight=0.5, rerank=8)
+    assert WalkOptions.of(options, 100, 50).topk_weight == 50
+    assert WalkOptions.of(options, 200, 50).topk_weight == 100
+    assert WalkOptions.of(replace(options, dim=10), 200, 50).topk_weight == 500
+    only = WalkOptions.of(replace(options, objective="topk"), 100, 50)
+    assert (only.k, only.routing_weight, only.topk_weight) == (8, 0, 50)
 
 
 def test_another_seed_learns_otherwise(problem: Problem) -> None:

@@ -43,7 +43,7 @@ class GraphFilter(nn.Module):
     """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
 
     Groups of features φ_k are of vectors turned to their principal axes, so that a weight is of one
-    axis in one group: few weights, which overfit little. Single features s_j have a vector each, and
+    axis in one group: few weights, which overfit little. Single features s_j have a vector each,
     all features a share in the bias. M is the identity, or for d < D as free as the query map.
 
     While it learns, all this is applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. The

@@ -179,7 +179,7 @@ class Run:
             problem.train * np.float32(problem.scale),
             problem.hidden,
             oracle,
-            WalkOptions.of(options, routing.routing),
+            WalkOptions.of(options, routing.routing, dim),
         )
         self.batches = batches(oracle, len(problem.train), options.batch_size, window, options.seed)
         for _ in range(self.step):  # a run that goes on goes on with the next batch

@@ -35,7 +35,7 @@ class LearnOptions:
     """Of the noise that walks are sampled with."""
     topk_weight: float = 1 / 64
     """Weight of log P(v* in TopK) beside the sum over steps, per score that a walk may compute: the
-    sum grows with their number."""
+    sum grows with their number. With d < D, where ranking is harder, D/d times that."""
     topk_sharpness: float = 4.0
     """Inverse temperature of that probability, in units of the steps' one."""
     learning_rate: float = 1e-3
@@ -70,7 +70,9 @@ class LearnOptions:
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
         _require(
-            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim of at least 1", self.hidden_dim
+            self.hidden_dim is None or self.hidden_dim >= 1,
+            "hidden_dim of at least 1",
+            self.hidden_dim,
         )
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
         _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)

@@ -32,14 +32,15 @@ class WalkOptions:
     n_threads: int
 
     @classmethod
-    def of(cls, options: LearnOptions, routing: int) -> "WalkOptions":
+    def of(cls, options: LearnOptions, routing: int, original_dim: int) -> "WalkOptions":
         """Walks of so many scores, as the options of a run ask for them."""
+        shrinking = original_dim / (options.dim or original_dim)
         return cls(
             routing=routing,
             k=options.rerank,
             temperature=options.temperature,
             routing_weight=0.0 if options.objective == "topk" else 1.0,
-            topk_weight=options.topk_weight * routing,
+            topk_weight=options.topk_weight * routing * shrinking,
             topk_sharpness=options.topk_sharpness,
             teacher_forcing=options.objective == "teacher",
             n_threads=options.n_threads,
