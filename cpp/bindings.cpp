@@ -58,7 +58,7 @@ Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::
     throw std::invalid_argument("expected rows padded to a multiple of 16 floats, got " +
                                 std::to_string(matrix.shape(1)));
   }
-  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernel(score_kind(scorer), simd),
+  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernels(score_kind(scorer), simd),
           nullptr};
 }
 
@@ -310,7 +310,7 @@ Output<float> score_rows(const Matrix<float>& rows, const Array<float>& query,
   std::vector<VertexId> ids(view.n);
   std::iota(ids.begin(), ids.end(), 0);
   auto [scores, array] = new_array<float>({view.n});
-  view.score(query.data(), view.data, view.width, ids.data(), view.n, scores);
+  view.kernels.score(query.data(), view.data, view.width, ids.data(), view.n, scores);
   return array;
 }
 

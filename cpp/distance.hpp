@@ -1,4 +1,4 @@
-// Scores of routing vectors against a query: smaller is nearer.
+// Scores of routing vectors against a query, smaller is nearer; and sums of routing vectors.
 //
 // Rows are padded with zeros to a multiple of 16 floats, so no kernel has a tail. Every kernel
 // keeps 16 running sums and adds them up in the same order, so the kernels that have fused
@@ -32,6 +32,30 @@ using VertexId = std::int32_t;
 using ScoreRows = void (*)(const float* query, const float* rows, std::size_t width,
                            const VertexId* ids, std::size_t n, float* scores);
 
+// Adds scales[i] · rows[ids[i]] to the sum for i < n.
+using AddRows = void (*)(const float* rows, std::size_t width, const VertexId* ids,
+                         const float* scales, std::size_t n, float* sum);
+
+// Four rows at a time: the sum is read and written once for all four. Every element is a sum of its
+// own, so a compiler may make of it what a machine has.
+[[gnu::always_inline]] inline void add_any_rows(const float* rows, std::size_t width,
+                                                const VertexId* ids, const float* scales,
+                                                std::size_t n, float* __restrict sum) {
+  const auto row = [&](std::size_t i) { return rows + static_cast<std::size_t>(ids[i]) * width; };
+  std::size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const float *a = row(i), *b = row(i + 1), *c = row(i + 2), *d = row(i + 3);
+    for (std::size_t j = 0; j < width; ++j) {
+      sum[j] +=
+          (scales[i] * a[j] + scales[i + 1] * b[j]) + (scales[i + 2] * c[j] + scales[i + 3] * d[j]);
+    }
+  }
+  for (; i < n; ++i) {
+    const float* a = row(i);
+    for (std::size_t j = 0; j < width; ++j) sum[j] += scales[i] * a[j];
+  }
+}
+
 // Negated inner products become +0 rather than -0, so that equal scores have equal bits.
 template <ScoreKind kind>
 inline float finish(float sum) {
@@ -61,6 +85,11 @@ void score_rows(const float* query, const float* rows, std::size_t width, const 
   for (std::size_t i = 0; i < n; ++i) {
     scores[i] = score_row<kind>(query, rows + static_cast<std::size_t>(ids[i]) * width, width);
   }
+}
+
+inline void add_rows(const float* rows, std::size_t width, const VertexId* ids, const float* scales,
+                     std::size_t n, float* sum) {
+  add_any_rows(rows, width, ids, scales, n, sum);
 }
 }  // namespace portable
 
@@ -115,6 +144,11 @@ L2ROUTE_AVX2 void score_rows(const float* query, const float* rows, std::size_t 
   for (; i + 4 <= n; i += 4) score_block<kind, 4>(query, rows, width, ids + i, scores + i);
   for (; i < n; ++i) score_block<kind, 1>(query, rows, width, ids + i, scores + i);
 }
+
+L2ROUTE_AVX2 inline void add_rows(const float* rows, std::size_t width, const VertexId* ids,
+                                  const float* scales, std::size_t n, float* sum) {
+  add_any_rows(rows, width, ids, scales, n, sum);
+}
 }  // namespace avx2
 
 namespace avx512 {
@@ -156,6 +190,11 @@ L2ROUTE_AVX512 void score_rows(const float* query, const float* rows, std::size_
   std::size_t i = 0;
   for (; i + 4 <= n; i += 4) score_block<kind, 4>(query, rows, width, ids + i, scores + i);
   for (; i < n; ++i) score_block<kind, 1>(query, rows, width, ids + i, scores + i);
+}
+
+L2ROUTE_AVX512 inline void add_rows(const float* rows, std::size_t width, const VertexId* ids,
+                                    const float* scales, std::size_t n, float* sum) {
+  add_any_rows(rows, width, ids, scales, n, sum);
 }
 }  // namespace avx512
 #elif defined(__aarch64__)
@@ -206,34 +245,39 @@ inline std::vector<std::string> simd_levels() {
   return levels;
 }
 
+struct Kernels {
+  ScoreRows score;
+  AddRows add;
+};
+
 template <ScoreKind kind>
-ScoreRows kernel_of(std::string_view simd) {
+Kernels kernels_of(std::string_view simd) {
 #if defined(__x86_64__)
-  if (simd == "avx512") return avx512::score_rows<kind>;
-  if (simd == "avx2") return avx2::score_rows<kind>;
+  if (simd == "avx512") return {avx512::score_rows<kind>, avx512::add_rows};
+  if (simd == "avx2") return {avx2::score_rows<kind>, avx2::add_rows};
 #elif defined(__aarch64__)
-  if (simd == "neon") return neon::score_rows<kind>;
+  if (simd == "neon") return {neon::score_rows<kind>, portable::add_rows};
 #endif
-  return portable::score_rows<kind>;
+  return {portable::score_rows<kind>, portable::add_rows};
 }
 
-// The kernel for `simd`, or the fastest one of this machine for "auto".
-inline ScoreRows choose_kernel(ScoreKind kind, const std::string& simd) {
+// The kernels for `simd`, or the fastest ones of this machine for "auto".
+inline Kernels choose_kernels(ScoreKind kind, const std::string& simd) {
   const std::vector<std::string> levels = simd_levels();
   const std::string& level = simd == "auto" ? levels.front() : simd;
   if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
     throw std::invalid_argument("this machine has no SIMD level '" + simd + "'");
   }
-  return kind == ScoreKind::l2 ? kernel_of<ScoreKind::l2>(level)
-                               : kernel_of<ScoreKind::inner_product>(level);
+  return kind == ScoreKind::l2 ? kernels_of<ScoreKind::l2>(level)
+                               : kernels_of<ScoreKind::inner_product>(level);
 }
 
-// Padded rows with the kernel that scores them.
+// Padded rows with the kernels that score them and add them up.
 struct Rows {
   const float* data = nullptr;
   std::size_t n = 0;
   std::size_t width = 0;  // floats in a row, a multiple of kLanes
-  ScoreRows score = nullptr;
+  Kernels kernels{};
   const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
 
   // Into the second-level cache: a neighbour list's rows together overrun the first level's few
@@ -252,7 +296,7 @@ class Scorer {
   Scorer(const Rows& rows, const float* query) : rows_(rows), query_(query) {}
 
   void score(const VertexId* ids, std::size_t n, float* scores) {
-    rows_.score(query_, rows_.data, rows_.width, ids, n, scores);
+    rows_.kernels.score(query_, rows_.data, rows_.width, ids, n, scores);
     if (rows_.bias != nullptr) {
       for (std::size_t i = 0; i < n; ++i) scores[i] -= rows_.bias[ids[i]];
     }

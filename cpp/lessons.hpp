@@ -11,51 +11,9 @@
 
 namespace l2route {
 
-// sum += scale · row over some rows, four at a time: a sum is read and written once for all four.
-[[gnu::always_inline]] inline void add_scaled_rows(const float* rows, std::size_t width,
-                                                   const VertexId* ids, const float* scales,
-                                                   std::size_t n, float* __restrict sum) {
-  const auto row = [&](std::size_t i) { return rows + static_cast<std::size_t>(ids[i]) * width; };
-  std::size_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    const float *a = row(i), *b = row(i + 1), *c = row(i + 2), *d = row(i + 3);
-    for (std::size_t j = 0; j < width; ++j) {
-      sum[j] +=
-          (scales[i] * a[j] + scales[i + 1] * b[j]) + (scales[i + 2] * c[j] + scales[i + 3] * d[j]);
-    }
-  }
-  for (; i < n; ++i) {
-    const float* a = row(i);
-    for (std::size_t j = 0; j < width; ++j) sum[j] += scales[i] * a[j];
-  }
-}
-
-#if defined(__x86_64__)
-L2ROUTE_AVX2 inline void add_scaled_rows_avx2(const float* rows, std::size_t width,
-                                              const VertexId* ids, const float* scales,
-                                              std::size_t n, float* sum) {
-  add_scaled_rows(rows, width, ids, scales, n, sum);
-}
-#endif
-
-// Gradient in a query's row: the sum of slope · vertex row over its visits.
-inline void sum_by_query(const Rows& rows, const Lesson& lesson, float* sum) {
-  std::fill(sum, sum + rows.width, 0.0f);
-  const VertexId* ids = lesson.vertices.data();
-  const float* slopes = lesson.slopes.data();
-#if defined(__x86_64__)
-  static const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx2) {
-    add_scaled_rows_avx2(rows.data, rows.width, ids, slopes, lesson.vertices.size(), sum);
-    return;
-  }
-#endif
-  add_scaled_rows(rows.data, rows.width, ids, slopes, lesson.vertices.size(), sum);
-}
-
 // `hidden` is a vertex that the walk does not see, as if it were not in the graph; -1 for none.
-// The gradient in the query's row, if it is asked for, is summed at once, while the rows that the
-// walk has read are still in the cache.
+// The gradient in the query's row, the sum of slope · vertex row over its visits, is taken at once
+// if it is asked for, while the rows that the walk has read are still in the cache.
 inline void run_rollout(const GraphView& graph, const Rows& rows, const float* query,
                         const RolloutOptions& options, VertexId hidden, RolloutTracer& tracer,
                         Lesson& lesson, float* query_gradient) {
@@ -69,7 +27,10 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
   if (hidden >= 0) scratch.visited.insert(hidden);
   walk.run();
   tracer.teach(place, lesson);
-  if (query_gradient != nullptr) sum_by_query(rows, lesson, query_gradient);
+  if (query_gradient == nullptr) return;
+  std::fill(query_gradient, query_gradient + rows.width, 0.0f);
+  rows.kernels.add(rows.data, rows.width, lesson.vertices.data(), lesson.slopes.data(),
+                   lesson.vertices.size(), query_gradient);
 }
 
 // Visits of a batch: query i's are those in [offsets[i], offsets[i + 1]).
