@@ -1,7 +1,7 @@
 """How the cost of learning grows with vertices and with queries: time and memory.
 
     python benchmarks/growth.py                                   # 10K and 100K vertices
-    python benchmarks/growth.py --vertices 10000 100000 1000000   # an hour, most of it building
+    python benchmarks/growth.py --vertices 10000 100000 1000000   # seven minutes, mostly building
 
 Synthetic vectors of low inner dimension, in an NSW graph (degree 16, efConstruction 60). A row is
 of the filter: exact neighbours of the queries, features of the vertices, hops to 512 targets, a
