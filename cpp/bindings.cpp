@@ -220,7 +220,7 @@ Output<std::uint64_t> hops_to_targets(const Matrix<std::int32_t>& neighbors,
 
 using HopPlanes = nb::ndarray<const std::uint64_t, nb::shape<-1, kBlockWords, kHopPlanes>,
                               nb::c_contig, nb::device::cpu>;
-// offsets, vertices, slopes, routing, topk, n_steps, is_found
+// offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept, gradient in query rows
 using Lessons =
     std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
                Output<float>, Output<std::int32_t>, Output<bool>, Output<bool>, Output<float>>;

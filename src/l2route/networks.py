@@ -12,7 +12,34 @@ from torch.nn import functional
 from l2route.search import Scorer
 
 
-class GraphNetwork(nn.Module):
+class CorrectingNetwork(nn.Module):
+    """A network over all vertices that corrects the plain space; see `CorrectedSpace`."""
+
+    def __init__(
+        self,
+        vectors: NDArray[np.float32],
+        dim: int,
+        sharpness: float,
+        query_matrix: NDArray[np.float32] | None,
+        scorer: Scorer,
+    ) -> None:
+        super().__init__()
+        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+
+    def correction(self) -> Tensor:
+        """What to add to vectors and biases [n, d + 1]."""
+        raise NotImplementedError
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Routing vectors [n, d] and biases [n] of all vertices."""
+        return self.space.vertices(self.correction())
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, D] into the routing space [batch, d]."""
+        return self.space.queries(queries)
+
+
+class GraphNetwork(CorrectingNetwork):
     """The paper's architecture (section 3): graph convolutions, then a feed-forward network.
 
     As in the authors' code the blocks pass on vectors as wide as the base vectors, so that the
@@ -47,8 +74,7 @@ class GraphNetwork(nn.Module):
         n_blocks: int = 3,
         hidden_dim: int = 1024,
     ) -> None:
-        super().__init__()
-        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
         _check_neighbors(neighbors, len(vectors))
         _check_sizes(n_filters=n_filters, n_blocks=n_blocks, hidden_dim=hidden_dim)
         n_features = vectors.shape[1]
@@ -65,19 +91,16 @@ class GraphNetwork(nn.Module):
         # The first mean is of constants: computed once.
         self.register_buffer("smoothed", self.mean(features), persistent=False)  # [n, D]
 
-    def vertices(self) -> tuple[Tensor, Tensor]:
-        """Routing vectors [n, d] and biases [n] of all vertices."""
+    def correction(self) -> Tensor:
+        """What to add to vectors and biases [n, d + 1]."""
         hidden, smoothed = self.features, self.smoothed  # [n, D]
         for i, block in enumerate(self.blocks):
             hidden = block(hidden, smoothed if i == 0 else self.mean(hidden))  # [n, D]
-        return self.space.vertices(self.network(hidden))
-
-    def queries(self, queries: Tensor) -> Tensor:
-        """Map queries [batch, D] into the routing space [batch, d]."""
-        return self.space.queries(queries)
+        changes: Tensor = self.network(hidden)
+        return changes
 
 
-class FeedForward(nn.Module):
+class FeedForward(CorrectingNetwork):
     """The paper's ablation without graph convolutions: two layers on the base vectors alone.
 
     Args:
@@ -102,24 +125,20 @@ class FeedForward(nn.Module):
         scorer: Scorer = "l2",
         hidden_dim: int = 1024,
     ) -> None:
-        super().__init__()
-        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
         _check_sizes(hidden_dim=hidden_dim)
         generator = torch.Generator().manual_seed(index_of(seed))
         self.network = _feed_forward(vectors.shape[1], hidden_dim, dim + 1, generator)
         self.features: Tensor
         self.register_buffer("features", standardize(vectors), persistent=False)  # [n, D]
 
-    def vertices(self) -> tuple[Tensor, Tensor]:
-        """Routing vectors [n, d] and biases [n] of all vertices."""
-        return self.space.vertices(self.network(self.features))
-
-    def queries(self, queries: Tensor) -> Tensor:
-        """Map queries [batch, D] into the routing space [batch, d]."""
-        return self.space.queries(queries)
+    def correction(self) -> Tensor:
+        """What to add to vectors and biases [n, d + 1]."""
+        changes: Tensor = self.network(self.features)
+        return changes
 
 
-class FilterNetwork(nn.Module):
+class FilterNetwork(CorrectingNetwork):
     """The filter with a hidden layer: a linear map of features, and two layers of them beside it.
 
     Args:
@@ -146,8 +165,7 @@ class FilterNetwork(nn.Module):
         scorer: Scorer = "l2",
         hidden_dim: int = 256,
     ) -> None:
-        super().__init__()
-        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
         _check_sizes(hidden_dim=hidden_dim)
         generator = torch.Generator().manual_seed(index_of(seed))
         n_features = features.shape[1]
@@ -158,14 +176,10 @@ class FilterNetwork(nn.Module):
         self.register_buffer("features", torch.from_numpy(features), persistent=False)
         self.spread = float(np.sqrt(vectors.shape[1]))  # of entries of variance 1 in each group
 
-    def vertices(self) -> tuple[Tensor, Tensor]:
-        """Routing vectors [n, d] and biases [n] of all vertices."""
-        correction = self.linear(self.features) + self.network(self.spread * self.features)
-        return self.space.vertices(correction)
-
-    def queries(self, queries: Tensor) -> Tensor:
-        """Map queries [batch, D] into the routing space [batch, d]."""
-        return self.space.queries(queries)
+    def correction(self) -> Tensor:
+        """What to add to vectors and biases [n, d + 1]."""
+        changes: Tensor = self.linear(self.features) + self.network(self.spread * self.features)
+        return changes
 
 
 class CorrectedSpace(nn.Module):
