@@ -45,6 +45,7 @@ def run_cell(
         rerank=rerank,
         dim=arguments.dim,
         model=arguments.model,
+        hidden_dim=arguments.hidden,
         minutes=arguments.minutes,
         seed=arguments.seed,
     )
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=["128:8", "256:8", "512:16"])
     parser.add_argument("--dim", type=int)
     parser.add_argument("--model", default="filter")
+    parser.add_argument("--hidden", type=int)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -18,7 +18,8 @@ def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
     vectors = (rng.normal(size=(N, DIM)) * np.arange(1, DIM + 1) / 8).astype(np.float32)
     neighbors = rng.integers(0, N, (N, 4)).astype(np.int32)
     axes = principal_axes(vectors)
-    features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors @ axes)
+    graph = Graph(neighbors, np.zeros(1, np.int32))
+    features = vertex_features(graph, vectors @ axes, with_products=dim is not None)
     matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
     model = GraphFilter(
         features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
@@ -43,7 +44,8 @@ def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np
         if v in model.crossroads:
             shift = state["shift"][model.crossroads.tolist().index(v)]
         row[:DIM] += shift[:-1]
-        groups, singles = row[: weights.size].reshape(-1, DIM), row[weights.size :]
+        groups = row[: weights.size].reshape(-1, DIM)
+        singles = row[weights.size :][: len(state["single"])]  # products are for the bias alone
         filtered = sum(w * group for w, group in zip(weights, groups, strict=True))
         filtered = filtered + sum(s * u for s, u in zip(singles, state["single"], strict=True))
         routed = SHARPNESS * state["mixing"] @ filtered  # f(v) [d]
@@ -75,11 +77,29 @@ def test_a_collapsed_filter_scores_as_the_formula(dim: int | None) -> None:
     np.testing.assert_allclose(got, naive_scores(model, queries), rtol=1e-3, atol=1e-3)
 
 
+def test_products_are_those_of_a_vertex_with_itself_and_with_its_surroundings() -> None:
+    """Products are x∘x, x∘(Ax − x) and (Ax − x)∘(Ax − x), centred, of mean squared length 1."""
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(N, DIM)).astype(np.float32)
+    neighbors = rng.integers(0, N, (N, 4)).astype(np.int32)
+    features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors, with_products=True)
+    means = np.stack([np.vstack([vectors[[v]], vectors[neighbors[v]]]).mean(0) for v in range(N)])
+    x, step = vectors - vectors.mean(0), (means - vectors) - (means - vectors).mean(0)
+    got = features.rows[:, -3 * DIM :].reshape(N, 3, DIM)
+    assert features.n_products == 3
+    for i, product in enumerate((x * x, x * step, step * step)):
+        product = product - product.mean(0)
+        wanted = product / np.sqrt((product**2).sum(1).mean())
+        np.testing.assert_allclose(got[:, i], wanted, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("dim", [None, 2])
 def test_a_filter_has_few_weights(dim: int | None) -> None:
     """A weight per axis and group, not per pair of axes; a query map only where there is one."""
     model, _ = make_filter(dim)
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    n_groups, n_singles, n_features = 5, 2, 5 * DIM + 2
+    n_groups, n_singles = 5, 2
+    n_products = 0 if dim is None else 3
+    n_features = (n_groups + n_products) * DIM + n_singles
     maps = 0 if dim is None else 2 * dim * DIM
     assert learned == (n_groups + n_singles) * DIM + n_features + 2 * (DIM + 1) + maps

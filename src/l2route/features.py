@@ -1,7 +1,7 @@
 """What a vertex's surroundings say of it: features that a linear map of them can route by."""
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,14 @@ class VertexFeatures:
     """Features of every vertex, centred, each group of root-mean-square length 1."""
 
     rows: NDArray[np.float32]
-    """[n, n_groups · dim + n_singles]; the first group is the centred vectors, scaled."""
+    """[n, n_groups · dim + n_singles + n_products · dim]; the first group is the centred vectors,
+    scaled."""
     n_groups: int
     """Groups of as many features as vectors have dimensions."""
     n_singles: int
     """Features that stand alone, after the groups."""
+    n_products: int
+    """Products of two groups, axis by axis, after those; for biases alone."""
     vector_scale: float
     """Length that the first group had: vectors = vector_scale · rows[:, :dim] + their mean."""
 
@@ -45,7 +48,9 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.ascontiguousarray(axes[:, ::-1], dtype=np.float32)
 
 
-def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2) -> VertexFeatures:
+def vertex_features(
+    graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2, *, with_products: bool = False
+) -> VertexFeatures:
     """Describe every vertex by itself, by the means of its surroundings and by how central it is.
 
     Groups are x, A^i·x − A^(i−1)·x for i = 1…n_hops, and the logarithm of the in-degree and the
@@ -55,6 +60,8 @@ def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2)
         graph: the graph.
         vectors: base vectors [n, dim].
         n_hops: how far surroundings reach.
+        with_products: whether to add x∘x, x∘(A·x − x) and (A·x − x)∘(A·x − x): of what a projection
+            cuts off, they say what vertices differ in whatever the query is.
     """
     centred, scale = _standardised(vectors)
     means = [vectors]
@@ -65,10 +72,12 @@ def vertex_features(graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2)
     in_degree = np.bincount(links, minlength=graph.n_vertices)
     crowding = np.linalg.norm(means[min(1, n_hops)], axis=1)
     scalars = [_standardised(_column(s))[0] for s in (np.log1p(in_degree), crowding)]
-    products = [_standardised(scalar * centred)[0] for scalar in scalars]
-    groups = [centred, *steps, *products]
-    rows = np.concatenate([*groups, *scalars], axis=1)
-    return VertexFeatures(rows, len(groups), len(scalars), scale)
+    weighted = [_standardised(scalar * centred)[0] for scalar in scalars]
+    groups = [centred, *steps, *weighted]
+    pairs = combinations_with_replacement(groups[:2], 2) if with_products else ()
+    products = [_standardised(one * other)[0] for one, other in pairs]
+    rows = np.concatenate([*groups, *scalars, *products], axis=1)
+    return VertexFeatures(rows, len(groups), len(scalars), len(products), scale)
 
 
 def _column(values: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from l2route.features import VertexFeatures
 from l2route.memory import pad_rows
@@ -44,7 +45,8 @@ class GraphFilter(nn.Module):
 
     Groups of features φ_k are of vectors turned to their principal axes, so that a weight is of one
     axis in one group: few weights, which overfit little. Single features s_j have a vector each,
-    all features a share in the bias. M is the identity, or for d < D as free as the query map.
+    all features a share in the bias, products of features nothing else. M is the identity, or for
+    d < D as free as the query map.
 
     While it learns, all this is applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. The
     vertices' rows are then constants, and a step costs as much as the walks it learns from, however
@@ -107,7 +109,9 @@ class GraphFilter(nn.Module):
         turned = queries @ self.matrix.T @ self.mixing  # [batch, dim]
         weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
         grouped = (turned[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
-        return self.sharpness * (torch.cat([grouped, turned @ self.single.T], dim=1) + self.bias)
+        moving = torch.cat([grouped, turned @ self.single.T], dim=1)
+        still = self.bias.shape[0] - moving.shape[1]  # products do not meet the query
+        return self.sharpness * (functional.pad(moving, (0, still)) + self.bias)
 
 
 @torch.no_grad()

@@ -69,7 +69,8 @@ def make_model(
         return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
     axes = principal_axes(vectors)
     turned = np.asarray(vectors @ axes, dtype=np.float32)
-    features = vertex_features(problem.graph, turned)
+    is_projected = plain.query_matrix is not None
+    features = vertex_features(problem.graph, turned, with_products=is_projected)
     if options.hidden_dim is not None:
         return FilterNetwork(features.rows, vectors, plain.dim, sharpness, **shared)
     crossroads = find_crossroads(problem, options)
