@@ -193,7 +193,7 @@ def test_pca_baseline(workdir: Path, run) -> None:
         ("learn words.l2r --queries data.npz:query --steps 5 --rerank 300", "300"),
         ("learn words.l2r --queries data.npz:query --minutes 0", "minutes"),
         ("datasets unheard-of", "unheard-of"),
-        ("reproduce dance", "(toy), got 'dance'"),
+        ("reproduce dance", "all), got 'dance'"),
         ("sing", "sing"),
     ],
 )

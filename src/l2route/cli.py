@@ -24,14 +24,12 @@ from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
 from l2route.progress import bar, learning_bars
+from l2route.reproduce import commands as paper
 from l2route.storage import check_target
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 if TYPE_CHECKING:
     from l2route.training.options import ModelName, Objective
-
-EXPERIMENTS = ("toy",)
-"""What `reproduce` knows."""
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -276,21 +274,8 @@ def demo(
     run_demo(out, Console(), seed)
 
 
-@app.command()
-def reproduce(
-    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(EXPERIMENTS)}.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what it makes.")] = Path(
-        "out/reproduce"
-    ),
-) -> None:
-    """Repeat an experiment of the paper."""
-    if name not in EXPERIMENTS:
-        raise ValueError(f"expected an experiment ({', '.join(EXPERIMENTS)}), got {name!r}")
-    try:
-        from l2route.reproduce.toy import run_toy
-    except ImportError as error:
-        raise ImportError('learning needs: pip install "l2route[train]"') from error
-    run_toy(out, Console())
+for command in (paper.reproduce, paper.progress, paper.report):
+    app.command()(command)
 
 
 @app.command()

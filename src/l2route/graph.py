@@ -198,7 +198,7 @@ def build_graph(
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
     entries = resolve_entry(options.entry, base)
-    with _faiss_threads(options.n_threads):
+    with faiss_threads(options.n_threads):
         graph = _build(base, chosen, options, progress or _ignore)
     has_entry = options.kind in ("hnsw", "nsg") and _is_medoid(options.entry)
     return graph if has_entry else graph.entered_at(entries)
@@ -243,7 +243,8 @@ def _faiss_seed(seed: int) -> int:
 
 
 @contextmanager
-def _faiss_threads(n_threads: int) -> Iterator[None]:
+def faiss_threads(n_threads: int) -> Iterator[None]:
+    """Threads of faiss for the length of a block; 0 leaves them."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(index_of(n_threads) or before)
     try:

@@ -1,0 +1,132 @@
+"""The command line's part that repeats the paper: `reproduce`, `progress` and `report`."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from l2route.reproduce.plan import EXPERIMENTS
+
+if TYPE_CHECKING:
+    from l2route.reproduce.runner import Progress
+
+NAMES = ("toy", *EXPERIMENTS, "all")
+Run = Annotated[Path, typer.Argument(help="Directory of a run.")]
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help=f"Experiment: {', '.join(NAMES)}.")],
+    more: Annotated[
+        list[Path] | None, typer.Argument(help="Further files of data.", show_default=False)
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="Files with base, learn and query: .npz or .hdf5; toy needs none."),
+    ] = None,
+    minutes_per_run: Annotated[
+        float | None, typer.Option(help="Time to learn for, in place of the experiments' own.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run.")] = Path(
+        "out/reproduce"
+    ),
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    background: Annotated[
+        bool, typer.Option("--background", help="Go on without this terminal; see progress.")
+    ] = False,
+) -> None:
+    """Repeat an experiment of the paper, or go on where a run was cut off."""
+    if name not in NAMES:
+        raise ValueError(f"expected an experiment ({', '.join(NAMES)}), got {name!r}")
+    files = [*(data or []), *(more or [])]
+    if name != "toy" and not files:
+        raise ValueError(f"expected --data FILE for {name}, got none")
+    if minutes_per_run is not None and minutes_per_run <= 0:
+        raise ValueError(f"expected minutes above 0, got {minutes_per_run}")
+    out.mkdir(parents=True, exist_ok=True)
+    if background:
+        _detach(out)
+        return
+    try:
+        from l2route.reproduce.runner import run_experiments
+        from l2route.reproduce.toy import run_toy
+    except ImportError as error:
+        raise ImportError('learning needs: pip install "l2route[train]"') from error
+    if name in ("toy", "all"):
+        run_toy(out / "toy" if name == "all" else out, Console())
+    if name == "toy":
+        return
+    run_experiments(
+        EXPERIMENTS if name == "all" else [name],
+        files,
+        out,
+        minutes=minutes_per_run,
+        seed=seed,
+        on_progress=_show,
+    )
+    print(f"done: l2route report {shlex.quote(str(out))}")
+
+
+def progress(run: Run) -> None:
+    """Say how far a run has come, and how long the rest takes."""
+    from l2route.reproduce.store import Store
+
+    facts = Store(run).progress()
+    if facts is None:
+        raise ValueError(f"expected a run in {run}, got no progress.json there")
+    print(_words(facts["n_done"], facts["n_cells"], facts["seconds_left"], facts["last"]))
+
+
+def report(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="HTML file; RUN/report.html by default.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="Write the tables here too, as Markdown.")
+    ] = None,
+) -> None:
+    """Make one page of a run's results beside the paper's; nothing is run."""
+    from l2route.reproduce.page import write_page
+    from l2route.reproduce.store import Store
+    from l2route.reproduce.summary import as_markdown, summarize
+
+    store = Store(run)
+    tables = summarize(store)
+    target = run / "report.html" if out is None else out
+    write_page(tables, store, target)
+    if markdown is not None:
+        markdown.write_text(as_markdown(tables, store), encoding="utf-8")
+    print(target)
+
+
+def _show(progress: "Progress") -> None:
+    words = _words(progress.n_done, progress.n_cells, progress.seconds_left, progress.last)
+    print(words, file=sys.stderr, flush=True)
+
+
+def _words(n_done: int, n_cells: int, seconds_left: float, last: str) -> str:
+    left = "nothing left" if n_done == n_cells else f"about {_duration(seconds_left)} left"
+    return f"[{n_done}/{n_cells}] {last}; {left}"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+def _detach(out: Path) -> None:
+    """Run the same command in a process of its own, whose words go into a file."""
+    words = [word for word in sys.argv[1:] if word != "--background"]
+    with (out / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "l2route", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    print(f"process {process.pid} writes {out / 'log.txt'}; l2route progress {out}")

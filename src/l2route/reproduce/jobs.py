@@ -1,0 +1,287 @@
+"""One figure: all that it depends on, how it is made, and what is kept of it."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import Dataset
+from l2route.evaluation.methods import knob_for, make_methods
+from l2route.index import RoutingIndex, load
+from l2route.metrics import recall_at
+from l2route.reproduce.plan import Cell, Method
+from l2route.search import Searcher, SearchResult, pca_space
+from l2route.truth import Truth, exact_distances, exact_neighbors
+
+N_TUNING = 2000
+"""Training queries that a graph or a peer's knob is chosen on."""
+ENTRY = 0
+"""Where walks on NSW start, as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Data, and the hash of all its vectors."""
+
+    data: Dataset
+    digest: str
+
+    @classmethod
+    def of(cls, data: Dataset) -> "Source":
+        """Hash the vectors and the metric."""
+        if data.learn is None:
+            raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+        hashed = hashlib.sha256(data.metric.encode())
+        for vectors in (data.base, data.query, data.learn):
+            hashed.update(repr(vectors.shape).encode())
+            hashed.update(np.ascontiguousarray(vectors).data)
+        return cls(data, hashed.hexdigest()[:16])
+
+    @property
+    def learn(self) -> NDArray[np.float32]:
+        """Training queries; there are some."""
+        assert self.data.learn is not None
+        return self.data.learn
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """All that a result depends on; jobs that are equal have the same result."""
+
+    data: str
+    digest: str
+    method: Method
+    """Without its label, and with defaults where they do not matter."""
+    dim: int
+    """Of routing vectors."""
+    budget: int
+    k: int
+    seed: int
+    version: str
+
+    @classmethod
+    def of(
+        cls, cell: Cell, method: Method, source: Source, minutes: float | None, seed: int
+    ) -> "Job":
+        """What a cell takes.
+
+        Args:
+            cell: of data at hand.
+            method: the cell's.
+            source: the data.
+            minutes: time to learn for, in place of the method's own.
+            seed: of every random choice.
+        """
+        dim = source.data.base.shape[1]
+        routing_dim = dim // cell.compression
+        plain = Method("", peer=method.peer, graph=method.graph, space=method.space)
+        if routing_dim < dim:
+            plain = replace(plain, graph_space=method.graph_space)
+        if method.space == "learned":
+            plain = replace(
+                plain,
+                model=method.model,
+                objective=method.objective,
+                hidden_dim=method.hidden_dim,
+                minutes=method.minutes if minutes is None else minutes,
+            )
+        return cls(
+            source.data.name,
+            source.digest,
+            plain,
+            routing_dim,
+            cell.budget,
+            cell.k,
+            seed,
+            version("l2route"),
+        )
+
+    @property
+    def key(self) -> str:
+        """A name for files, the same for equal jobs alone.
+
+        Of the method what differs from the default counts, so that a new option leaves old
+        results as they are.
+        """
+        method, default = asdict(self.method), asdict(Method(""))
+        special = {name: value for name, value in method.items() if value != default[name]}
+        special["minutes"] = self.method.minutes
+        content = json.dumps({**asdict(self), "method": special}, sort_keys=True).encode()
+        return hashlib.sha256(content).hexdigest()[:16]
+
+    @property
+    def expected_seconds(self) -> float:
+        """About what it takes on 100,000 vectors."""
+        return 60 * self.method.minutes + 45 if self.method.space == "learned" else 15
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job came to, query by query."""
+
+    arrays: dict[str, NDArray[Any]]
+    """ids, distances, n_computed, n_hops, first_hop (−1: never there) and seconds [n_queries]."""
+    facts: dict[str, Any]
+    """What was chosen and learned on the way."""
+
+
+class Workshop:
+    """Makes results of one dataset; keeps graphs and true neighbours in a directory.
+
+    Args:
+        source: the data.
+        directory: where to keep them.
+        seed: of graphs.
+    """
+
+    def __init__(self, source: Source, directory: Path, seed: int) -> None:
+        self.source, self.directory, self.seed = source, directory, seed
+
+    def truth(self, queries: NDArray[np.float32]) -> Truth:
+        """The nearest neighbour of each query."""
+        data = self.source.data
+        return exact_neighbors(data.base, queries, 1, data.metric, cache=self.directory)
+
+    def run(self, job: Job, on_event: Callable[[Any], None] | None = None) -> Outcome:
+        """Make a job's result; `on_event` is told of validations while it learns."""
+        if job.method.peer is not None:
+            return self._run_peer(job)
+        if job.method.space == "learned":
+            index, facts = self._learned(job, on_event)
+        else:
+            index, facts = self._plain(job)
+        return Outcome(self._measure(index, job), facts)
+
+    def _plain(self, job: Job) -> tuple[RoutingIndex, dict[str, Any]]:
+        on_pca = job.method.space == "pca"
+        return self._index(job, job.dim if on_pca else None), {}
+
+    def _learned(
+        self, job: Job, on_event: Callable[[Any], None] | None
+    ) -> tuple[RoutingIndex, dict[str, Any]]:
+        is_short = job.dim < self.source.data.base.shape[1]
+        graph_space = self._graph_space(job) if is_short else "original"
+        index = self._index(job, job.dim if graph_space == "pca" else None)
+        begin = time.perf_counter()
+        report = index.learn(
+            self.source.learn,
+            job.budget,
+            job.k,
+            job.dim if is_short else None,
+            job.method.model,
+            job.method.minutes,
+            job.seed,
+            objective=job.method.objective,
+            hidden_dim=job.method.hidden_dim,
+            on_event=on_event,
+        )
+        facts = asdict(report) | {
+            "graph_space": graph_space,
+            "learn_seconds": time.perf_counter() - begin,
+        }
+        return index, facts
+
+    def _graph_space(self, job: Job) -> str:
+        """Vectors to build the graph on; "better" asks plain search on training queries."""
+        if job.method.graph_space != "better":
+            return job.method.graph_space
+        queries = self.source.learn[:N_TUNING]
+        nearest = self.truth(queries).distances
+        recalls = {}
+        for name, dim in (("original", None), ("pca", job.dim)):
+            index = self._index(job, dim)
+            space = pca_space(index.base, job.dim)
+            budget = space.budget(job.budget, index.dim, job.k)
+            found = Searcher(index.graph, space, index.base).search(queries, 1, budget)
+            recalls[name] = recall_at(found.distances, nearest, 1)
+        return max(recalls, key=lambda name: recalls[name])
+
+    def _index(self, job: Job, pca_dim: int | None) -> RoutingIndex:
+        """The graph that a job asks for, built once."""
+        kind = job.method.graph
+        name = f"{job.digest}-{kind}-{pca_dim or 'full'}-{self.seed}-{job.version}"
+        path = self.directory / f"{name}.l2r"
+        if path.exists():
+            return load(path)
+        index = RoutingIndex.build(
+            self.source.data.base,
+            self.source.data.metric,
+            graph=kind,
+            entry=ENTRY if kind == "nsw" else "medoid",
+            seed=self.seed,
+            pca_dim=pca_dim,
+        )
+        index.save(path)
+        return index
+
+    def _measure(self, index: RoutingIndex, job: Job) -> dict[str, NDArray[Any]]:
+        queries = self.source.data.query
+        space = "original" if job.method.space == "original" else None
+
+        def search(some: NDArray[np.float32], trace: bool = False) -> SearchResult:
+            return index.search(
+                some, 1, job.budget, rerank=job.k or None, space=space, n_threads=1, trace=trace
+            )
+
+        found = search(queries, trace=True)
+        return {
+            "ids": found.ids[:, 0],
+            "distances": found.distances[:, 0],
+            "n_computed": found.n_computed,
+            "n_hops": found.n_hops,
+            "first_hop": _first_hops(found, self.truth(queries).ids[:, 0]),
+            "seconds": _time_each(search, queries),
+        }
+
+    def _run_peer(self, job: Job) -> Outcome:
+        data, peer = self.source.data, str(job.method.peer)
+        made, skipped = make_methods([peer])
+        if skipped:
+            return Outcome({}, {"skipped": skipped[peer]})
+        method = made[peer]
+        begin = time.perf_counter()
+        method.build(data)
+        built = time.perf_counter() - begin
+        knob = knob_for(method, self.source.learn[:N_TUNING], 1, job.budget)
+        ids = method.search(data.query, 1)
+        counts = method.count(data.query, 1)
+        assert counts is not None  # the knob was found by counting
+        distances = exact_distances(data.base, data.query, ids, data.metric)
+        seconds = _time_each(lambda some: method.search(some, 1), data.query)
+        arrays: dict[str, NDArray[Any]] = {
+            "ids": ids[:, 0],
+            "distances": distances[:, 0],
+            "n_computed": counts.astype(np.float64),
+            "seconds": seconds,
+        }
+        return Outcome(arrays, {"knob": knob, "build_seconds": built})
+
+
+def _first_hops(found: SearchResult, targets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The hop in which each query visited its target, −1 for never [n_queries]."""
+    trace = found.trace
+    assert trace is not None
+    query_of = np.repeat(np.arange(len(targets)), np.diff(trace.offsets))  # [n_visits]
+    hit = np.flatnonzero(trace.vertices == targets[query_of])
+    first = np.full(len(targets), -1, dtype=np.int32)
+    first[query_of[hit]] = trace.hops[hit]  # a vertex is visited once
+    return first
+
+
+def _time_each(
+    search: Callable[[NDArray[np.float32]], Any], queries: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Seconds that each query takes when it comes alone [n_queries]."""
+    seconds = np.empty(len(queries), dtype=np.float32)
+    for i in range(len(queries)):
+        begin = time.perf_counter()
+        search(queries[i : i + 1])
+        seconds[i] = time.perf_counter() - begin
+    return seconds

@@ -1,0 +1,231 @@
+"""A run's directory: raw results, the plan they belong to, and how far the run has come."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.formats import read_npz, replacing, write_npz
+from l2route.reproduce.jobs import Job, Outcome, Source
+from l2route.reproduce.plan import EXPERIMENTS, Cell, Experiment
+from l2route.truth import Truth
+
+_PACKAGES = ("l2route", "numpy", "faiss-cpu", "torch", "annoy")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCell:
+    """A cell of a table and the result that it shows."""
+
+    cell: Cell
+    label: str
+    """What its method is called."""
+    key: str
+    """Of its job."""
+    against: str | None
+    """Method of the cell that its gain is over, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """An experiment on one dataset."""
+
+    name: str
+    dataset: str
+    title: str
+    source: str
+    about: str
+    command: str
+    """Prints it again."""
+    cells: tuple[PlannedCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A job's result as it was kept."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    facts: Mapping[str, Any]
+    job: Mapping[str, Any]
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+    finished: str
+    """When, in UTC."""
+
+
+class Store:
+    """Reads and writes a run's directory.
+
+    A result is two files named by its job's key: arrays, and beside them JSON, written last, so
+    that one that has its JSON is whole. True neighbours are kept by the hash of their data.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cache = directory / "cache"
+        """Graphs and true neighbours, which can be made again."""
+
+    def create(self) -> None:
+        """Make the directories."""
+        for name in ("results", "data", "cache"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+
+    def has(self, key: str) -> bool:
+        """Whether a job is finished."""
+        return self._facts(key).exists()
+
+    def write(self, job: Job, outcome: Outcome) -> None:
+        """Keep what a job came to."""
+        write_npz(self._arrays(job.key), outcome.arrays or {"ids": np.zeros(0, dtype=np.int64)})
+        _write_json(
+            self._facts(job.key),
+            {
+                "job": asdict(job),
+                "facts": outcome.facts,
+                "versions": _versions(),
+                "machine": _machine(),
+                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+            },
+        )
+
+    def read(self, key: str) -> Result | None:
+        """A job's result; None if it is not finished."""
+        if not self.has(key):
+            return None
+        facts = json.loads(self._facts(key).read_text(encoding="utf-8"))
+        return Result(
+            read_npz(self._arrays(key)),
+            facts["facts"],
+            facts["job"],
+            facts["versions"],
+            facts["machine"],
+            facts["finished"],
+        )
+
+    def write_truth(self, source: Source, truth: Truth) -> None:
+        """Keep the nearest neighbours of the test queries."""
+        arrays: dict[str, NDArray[Any]] = {
+            "ids": truth.ids[:, 0],
+            "distances": truth.distances[:, 0],
+        }
+        write_npz(self.directory / "data" / f"{source.digest}.npz", arrays)
+
+    def nearest(self, digest: str) -> NDArray[np.float32]:
+        """True nearest distances of the test queries of some data [n_queries]."""
+        return read_npz(self.directory / "data" / f"{digest}.npz")["distances"]
+
+    def write_plan(self, tables: Sequence[PlannedTable]) -> None:
+        """Add tables to the plan, in place of those of the same name on the same data."""
+        kept = [] if not self._plan().exists() else self.tables()
+        replaced = {_identity(table) for table in tables}
+        every = [table for table in kept if _identity(table) not in replaced] + list(tables)
+        every.sort(key=lambda table: EXPERIMENTS.index(table.name))
+        _write_json(self._plan(), {"tables": [asdict(table) for table in every]})
+
+    def tables(self) -> list[PlannedTable]:
+        """All tables of the plan, each of one experiment on one dataset."""
+        if not self._plan().exists():
+            raise ValueError(f"expected a run in {self.directory}, got no plan.json there")
+        content = json.loads(self._plan().read_text(encoding="utf-8"))
+        return [_table(entry) for entry in content["tables"]]
+
+    def write_progress(self, progress: Mapping[str, Any]) -> None:
+        """Keep how far the run has come."""
+        _write_json(self.directory / "progress.json", progress)
+
+    def progress(self) -> dict[str, Any] | None:
+        """How far the run has come; None before its first word."""
+        path = self.directory / "progress.json"
+        content: dict[str, Any] | None = None
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
+    def _plan(self) -> Path:
+        return self.directory / "plan.json"
+
+    def _arrays(self, key: str) -> Path:
+        return self.directory / "results" / f"{key}.npz"
+
+    def _facts(self, key: str) -> Path:
+        return self.directory / "results" / f"{key}.json"
+
+
+def plan_table(
+    experiment: Experiment, dataset: str, cells: Sequence[tuple[Cell, Job]], command: str
+) -> PlannedTable:
+    """An experiment's table on one dataset, of these cells and their jobs."""
+    there = {_place(cell) for cell, _ in cells}
+    planned = []
+    for cell, job in cells:
+        method = experiment.methods[cell.method]
+        rivals = (name for name in method.against if _place(replace(cell, method=name)) in there)
+        planned.append(PlannedCell(cell, method.label, job.key, next(rivals, None)))
+    return PlannedTable(
+        experiment.name,
+        dataset,
+        experiment.title,
+        experiment.source,
+        experiment.about,
+        command,
+        tuple(planned),
+    )
+
+
+def _place(cell: Cell) -> tuple[str, int, int]:
+    return cell.method, cell.budget, cell.compression
+
+
+def _identity(table: PlannedTable) -> tuple[str, str]:
+    return table.name, table.dataset
+
+
+def _table(entry: Mapping[str, Any]) -> PlannedTable:
+    cells = tuple(
+        PlannedCell(**{**planned, "cell": Cell(**planned["cell"])}) for planned in entry["cells"]
+    )
+    return PlannedTable(**{**entry, "cells": cells})
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    known = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            known[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return known
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "n_cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
+        "simd": _core.simd_levels()[0],
+    }
+
+
+def _processor() -> str:
+    """The processor's name, as far as the system tells."""
+    path = Path("/proc/cpuinfo")
+    if path.exists():
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"
