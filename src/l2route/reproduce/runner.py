@@ -59,7 +59,8 @@ def run_experiments(
             ]
             command = _command(experiment.name, path, minutes, seed)
             tables.append(plan_table(experiment, name, cells, command))
-            jobs = {job.key: (cell, job, source) for cell, job in cells} | jobs
+            for cell, job in cells:
+                jobs.setdefault(job.key, (cell, job, source))
     store.write_plan(tables)
     _run_jobs(list(jobs.values()), store, seed, on_progress or _ignore)
 

@@ -1,0 +1,142 @@
+"""Peers behind one protocol: each finds what exact search finds, and counts where it can."""
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from l2route.data import Dataset, Metric
+from l2route.evaluation import methods
+from l2route.evaluation.methods import METHODS, Annoy, FaissHnsw, L2route, knob_for, make_methods
+from l2route.truth import exact_neighbors
+
+N, DIM, K = 400, 8, 10
+HARD = {"annoy": 100_000, "pynndescent": 500}
+"""Knobs at which a library searches as hard as it can; 400 for the others."""
+COUNTS = ("l2route", "faiss-hnsw", "annoy", "usearch")
+
+
+def make_data(metric: Metric = "l2") -> Dataset:
+    """Vectors in general position, and queries near them."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(N, DIM)).astype(np.float32)
+    query = base[:30] + 0.3 * rng.normal(size=(30, DIM)).astype(np.float32)
+    return Dataset("small", base, query, metric=metric)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "pynndescent" else name
+        for name in METHODS
+    ],
+)
+def test_every_method_finds_what_is_there(name: str) -> None:
+    """At its hardest a method has almost all of the ten nearest; one query is answered alike."""
+    made, skipped = make_methods([name])
+    assert not skipped
+    method, data = made[name], make_data()
+    method.build(data)
+    method.set(HARD.get(name, N))
+    found = method.search(data.query, K)
+    truth = exact_neighbors(data.base, data.query, K).ids
+    shares = [len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]
+    assert found.shape == (len(data.query), K)
+    assert found.dtype == np.int64
+    assert np.mean(shares) > 0.97
+    assert (method.search(data.query[:1], K) == found[:1]).all()
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+@pytest.mark.parametrize(
+    "name", ["l2route", "faiss-hnsw", "faiss-nsg", "hnswlib", "annoy", "usearch"]
+)
+def test_other_metrics(name: str, metric: Metric) -> None:
+    """Cosine and inner product rank as exact search does, where a library has them."""
+    method, data = METHODS[name](), make_data(metric)
+    if (name, metric) == ("faiss-nsg", "ip"):
+        with pytest.raises(ValueError, match="expected metric l2 or cosine for NSG"):
+            method.build(data)
+        return
+    method.build(data)
+    method.set(HARD.get(name, N))
+    truth = exact_neighbors(data.base, data.query, 1, metric).ids
+    assert (method.search(data.query, 1) == truth).mean() > 0.9
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_counts_grow_with_the_knob(name: str) -> None:
+    """A method that counts computes more when asked to search harder; the others say nothing."""
+    if name == "pynndescent":  # it is mute before it is built, too
+        assert METHODS[name]().count(make_data().query, 1) is None
+        return
+    method, data = METHODS[name](), make_data()
+    method.build(data)
+    method.set(16)
+    few = method.count(data.query, 1)
+    if name not in COUNTS:
+        assert few is None
+        return
+    method.set(160)
+    many = method.count(data.query, 1)
+    assert few is not None
+    assert many is not None
+    assert few.shape == (len(data.query),)
+    assert 0 < few.mean() < many.mean() <= 1.5 * N
+
+
+def test_annoy_counts_the_points_it_inspects() -> None:
+    """Every inspected point may be an answer: as many answers as were counted, and no more."""
+    method, data = Annoy(), make_data()
+    method.build(data)
+    method.set(50)
+    counts = method.count(data.query, 1)
+    assert counts is not None
+    found = method.search(data.query, N)
+    assert ((found >= 0).sum(axis=1) == counts).all()
+
+
+@pytest.mark.parametrize("kind", [Annoy, FaissHnsw, L2route])
+def test_the_knob_for_a_budget_is_the_largest_within_it(kind: Any) -> None:
+    """The next larger knob computes more than the budget, on average."""
+    method, data = kind(), make_data()
+    method.build(data)
+    knob = knob_for(method, data.query, 1, 100)
+    means = []
+    for value in (knob, knob + 1):
+        method.set(value)
+        counts = method.count(data.query, 1)
+        assert counts is not None
+        means.append(counts.mean())
+    assert means[0] <= 100 < means[1]
+
+
+def test_a_mute_method_has_no_knob_for_a_budget() -> None:
+    """It is refused, not guessed."""
+    method, data = METHODS["hnswlib"](), make_data()
+    method.build(data)
+    with pytest.raises(ValueError, match="counts its distances"):
+        knob_for(method, data.query, 1, 100)
+
+
+def test_a_library_that_is_not_installed_is_skipped_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others are there; the reason names what to install."""
+
+    def no_annoy(name: str) -> Any:
+        if name == "annoy":
+            raise ImportError("No module named 'annoy'")
+        return import_module(name)
+
+    monkeypatch.setattr(methods, "import_module", no_annoy)
+    made, skipped = make_methods(["annoy", "hnswlib"])
+    assert list(made) == ["hnswlib"]
+    assert skipped == {"annoy": "No module named 'annoy'; pip install \"l2route[bench]\""}
+
+
+def test_an_unknown_method_is_refused() -> None:
+    """All names are said."""
+    with pytest.raises(ValueError, match="got 'guess'"):
+        make_methods(["guess"])

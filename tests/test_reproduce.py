@@ -1,0 +1,362 @@
+"""The paper's experiments end to end, on data so small that all of them take seconds."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route import cli
+from l2route.data import Dataset
+from l2route.formats import read_npz
+from l2route.metrics import success_by_hops
+from l2route.reproduce import jobs
+from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
+from l2route.reproduce.page import page
+from l2route.reproduce.plan import Cell, Method, read_experiment
+from l2route.reproduce.runner import Progress, run_experiments
+from l2route.reproduce.store import PlannedCell, PlannedTable, Store
+from l2route.reproduce.summary import Figure, as_markdown, cells_of, points, summarize
+
+MINUTES = 0.002
+DIM = 128
+"""As in the paper's SIFT100K, so that its own k and rDCS are used."""
+
+
+def make_file(directory: Path, name: str = "sift_tiny", n: int = 300) -> Path:
+    """Clustered vectors with training and test queries of the same kind."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(12, DIM))
+
+    def draw(count: int) -> NDArray[np.float32]:
+        near = centres[rng.integers(0, len(centres), count)]
+        return (near + 0.5 * rng.normal(size=(count, DIM))).astype(np.float32)
+
+    path = directory / f"{name}.npz"
+    Dataset(name, draw(n), draw(40), draw(200)).write(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[Progress]]:
+    """A finished run of all experiments, its data, and what it said of its progress."""
+    directory = tmp_path_factory.mktemp("reproduce")
+    data, said = make_file(directory), []
+    run_experiments(
+        ["table1", "routing", "ablation", "sota"],
+        [data],
+        directory / "run",
+        minutes=MINUTES,
+        on_progress=said.append,
+    )
+    return directory / "run", data, said
+
+
+def test_all_cells_have_a_result(finished: tuple[Path, Path, list[Progress]]) -> None:
+    """Equal cells of two experiments share one, and the progress ends with nothing left."""
+    run, _, said = finished
+    tables = summarize(Store(run))
+    figures = [figure for table in tables for figure in table.figures]
+    assert [table.name for table in tables] == ["table1", "routing", "ablation", "sota"]
+    assert all(figure.recall is not None for figure in figures)
+    assert len(list((run / "results").glob("*.json"))) < len(figures)
+    assert (said[-1].n_done, said[-1].seconds_left) == (said[-1].n_cells, 0)
+    assert [progress.n_done for progress in said] == list(range(said[-1].n_cells + 1))
+    assert "recall@1" in said[1].last
+
+
+def test_results_are_raw_and_whole(finished: tuple[Path, Path, list[Progress]]) -> None:
+    """Every query has an answer, its counts and its time; budgets hold; all is said beside it."""
+    run, path, _ = finished
+    data = Dataset.read(path)
+    for facts in (run / "results").glob("*.json"):
+        content = json.loads(facts.read_text())
+        arrays = read_npz(facts.with_suffix(".npz"))
+        assert {"ids", "distances", "n_computed", "seconds"} <= set(arrays)
+        assert all(array.shape == (len(data.query),) for array in arrays.values())
+        if content["job"]["method"]["peer"] is None:
+            assert (arrays["n_computed"] <= content["job"]["budget"]).all()
+        found = arrays["ids"]
+        true = ((data.query - data.base[found]) ** 2).sum(axis=1)
+        np.testing.assert_allclose(arrays["distances"], true, rtol=1e-4)
+        assert content["versions"]["l2route"]
+        assert content["machine"]["n_cores"] >= 1
+        assert content["job"]["seed"] == 0
+
+
+def test_what_is_finished_is_not_run_again(
+    finished: tuple[Path, Path, list[Progress]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run of the same does nothing; with other minutes only what learns is run."""
+    run, path, _ = finished
+    ran: list[Job] = []
+
+    def record(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+        ran.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workshop, "run", record)
+    run_experiments(["table1"], [path], run, minutes=MINUTES)
+    assert not ran
+    with pytest.raises(KeyboardInterrupt):
+        run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
+    assert ran[0].method.space == "learned"
+    run_experiments(["table1"], [path], run, minutes=MINUTES)  # the plan is as it was
+
+
+def test_other_data_is_another_job(tmp_path: Path) -> None:
+    """One vector changed changes every key; so do seed, budget and method."""
+    data = Dataset.read(make_file(tmp_path))
+    other = data.base.copy()
+    other[0, 0] += 1
+    changed = Dataset(data.name, other, data.query, data.learn)
+    cell = Cell(data.name, "learned", 256, 4, 32, 768)
+    method = Method("learned", space="learned")
+    first = Job.of(cell, method, Source.of(data), None, 0)
+    keys = {
+        first.key,
+        Job.of(cell, method, Source.of(changed), None, 0).key,
+        Job.of(cell, method, Source.of(data), None, 1).key,
+        Job.of(cell, method, Source.of(data), 1.0, 0).key,
+        Job.of(cell, Method("", space="learned", model="gcn"), Source.of(data), None, 0).key,
+    }
+    assert len(keys) == 5
+    same = Job.of(cell, Method("other label", space="learned"), Source.of(data), None, 0)
+    assert same.key == first.key
+
+
+def test_minutes_do_not_make_another_job_of_plain_search(tmp_path: Path) -> None:
+    """Where nothing is learned nothing of learning counts."""
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    cell = Cell("sift_tiny", "original", 256, 1, 0, 256)
+    one, two = (
+        Job.of(cell, Method("", model=m), source, t, 0) for m, t in (("gcn", 1), ("ffn", 2))
+    )
+    assert one == two
+
+
+def test_a_cut_off_result_does_not_count(
+    finished: tuple[Path, Path, list[Progress]], tmp_path: Path
+) -> None:
+    """Arrays without their JSON are no result."""
+    run, _, _ = finished
+    key = summarize_keys(run)[0]
+    store = Store(tmp_path)
+    store.create()
+    arrays = (run / "results" / f"{key}.npz").read_bytes()
+    (tmp_path / "results" / f"{key}.npz").write_bytes(arrays)
+    assert not store.has(key)
+    assert store.read(key) is None
+
+
+def summarize_keys(run: Path) -> list[str]:
+    """Keys of all planned cells."""
+    return [cell.key for table in Store(run).tables() for cell in table.cells]
+
+
+def test_tables_are_those_of_the_raw_results(finished: tuple[Path, Path, list[Progress]]) -> None:
+    """Recall, gain and the paper's gain, recomputed the slow way."""
+    run, path, _ = finished
+    data = Dataset.read(path)
+    nearest = ((data.query[:, None] - data.base[None]) ** 2).sum(axis=2).argmin(axis=1)
+    table = summarize(Store(run))[0]
+    planned = Store(run).tables()[0].cells
+    recalls = {}
+    for figure, cell in zip(table.figures, planned, strict=True):
+        ids = read_npz(run / "results" / f"{cell.key}.npz")["ids"]
+        recalls[figure.cell.method, figure.cell.budget, figure.cell.compression] = (
+            ids == nearest
+        ).mean()
+        assert figure.recall == pytest.approx((ids == nearest).mean())
+    learned = next(f for f in table.figures if (f.cell.method, f.cell.budget) == ("learned", 256))
+    assert learned.gain == pytest.approx(recalls["learned", 256, 1] - recalls["original", 256, 1])
+    assert learned.paper_gain == pytest.approx(0.799 - 0.672)
+    short = [f for f in table.figures if f.cell.method == "learned" and f.cell.compression == 4]
+    assert short[0].paper_gain == pytest.approx(0.837 - 0.794)
+
+
+def test_curves_are_those_of_traces(tmp_path: Path) -> None:
+    """The hops kept per query give the same curve as the whole trace does."""
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    shop = Workshop(source, tmp_path, 0)
+    cell = Cell("sift_tiny", "original", 64, 1, 0, 64)
+    job = Job.of(cell, Method(""), source, None, 0)
+    first = shop.run(job).arrays["first_hop"]
+    found = shop._index(job, None).search(source.data.query, 1, 64, trace=True)
+    assert found.trace is not None
+    targets = shop.truth(source.data.query).ids[:, 0]
+    expected = success_by_hops(
+        found.trace.offsets, found.trace.vertices, found.trace.hops, targets, 9
+    )
+    got = [np.mean((first >= 0) & (first <= h)) for h in range(10)]
+    np.testing.assert_allclose(got, expected)
+
+
+def test_the_better_graph_is_the_one_that_plain_search_likes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever graph has the higher recall on training queries is taken."""
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    shop = Workshop(source, tmp_path, 0)
+    cell = Cell("sift_tiny", "learned", 128, 4, 16, 320)
+    method = Method("", space="learned", graph_space="better")
+    job = Job.of(cell, method, source, MINUTES, 0)
+    for best in (0, 1):
+        recalls = iter([0.1, 0.2] if best else [0.2, 0.1])
+        monkeypatch.setattr(jobs, "recall_at", lambda *_, r=recalls: next(r))
+        assert shop._graph_space(job) == ("original", "pca")[best]
+
+
+def test_the_page_needs_nothing_beside_it(finished: tuple[Path, Path, list[Progress]]) -> None:
+    """No address is loaded, every figure stands there, and the commands say no folder."""
+    run, path, _ = finished
+    store = Store(run)
+    tables = summarize(store)
+    html = page(tables, store)
+    assert not re.findall(r'(?:src|href)="(?!data:)', html)
+    assert "<script" not in html
+    assert str(path.parent) not in html
+    for table in tables:
+        assert table.command in html
+        for figure in table.figures:
+            assert f"<td>{figure.cell.rdcs}</td>" in html
+            assert f">{figure.recall:.3f}</td>" in html
+    assert html.count("<img") == 3  # recall by budget, curves at 128 and at 256
+
+
+def test_the_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
+    """Cells without a result are shown as missing."""
+    store = Store(tmp_path)
+    store.create()
+    cell = Cell("words", "original", 128, 1, 0, 128)
+    planned = PlannedCell(cell, "a < b", "0" * 16, None)
+    store.write_plan([PlannedTable("table1", "words", "T", "S", "A", "l2route", (planned,))])
+    html = page(summarize(store), store)
+    assert "0 of 1 cells are measured" in html
+    assert "a &lt; b" in html
+
+
+def test_markdown_marks_what_falls_short(finished: tuple[Path, Path, list[Progress]]) -> None:
+    """Every row is there; as many marks as cells that gain less than the paper."""
+    run, _, _ = finished
+    store = Store(run)
+    tables = summarize(store)
+    text = as_markdown(tables, store)
+    figures = [figure for table in tables for figure in table.figures]
+    rows = [line for line in text.splitlines() if line.startswith(("| 128", "| 256", "| 512"))]
+    assert len(rows) == len(figures) + sum(f.reached is not None for f in tables[1].figures)
+    assert sum("▼" in row for row in rows) == sum(figure.falls_short for figure in figures)
+
+
+def make_figure(gain: float | None, paper_gain: float | None) -> Figure:
+    """A figure with these gains and nothing else."""
+    cell = Cell("sift", "learned", 128, 4, 16, 320, 0.837)
+    return Figure(
+        cell, "learned", 0.8, 0.01, gain, paper_gain, 128.0, 9.0, 300.0, 5, "pca", None, None
+    )
+
+
+@pytest.mark.parametrize(
+    ("gain", "paper_gain", "is_short"),
+    [
+        (0.042, 0.043, True),
+        (0.0431, 0.043, False),
+        (0.0426, 0.043, False),  # the same in print
+        (-0.01, -0.005, False),  # where the paper loses there is nothing to reach
+        (None, 0.1, False),
+        (0.1, None, False),
+    ],
+)
+def test_falling_short(gain: float | None, paper_gain: float | None, is_short: bool) -> None:
+    """A gain falls short if the paper's is above zero and larger, as printed."""
+    figure = make_figure(gain, paper_gain)
+    assert figure.falls_short is is_short
+    assert cells_of(figure)[7].endswith("▼") is is_short
+    assert cells_of(figure)[1] == "learned ×4 (pca graph)"
+
+
+def test_points_have_a_sign() -> None:
+    """With a minus that is as wide as the plus."""
+    assert [points(0.1234), points(-0.0512), points(0.0), points(None)] == [
+        "+12.3",
+        "−5.1",
+        "+0.0",
+        "–",
+    ]
+
+
+def test_a_plan_keeps_tables_of_other_data(tmp_path: Path) -> None:
+    """A table is replaced by one of the same name on the same data only."""
+    store = Store(tmp_path)
+    store.create()
+
+    def table(name: str, dataset: str, key: str) -> PlannedTable:
+        cell = PlannedCell(Cell(dataset, "original", 128, 1, 0, 128), "original", key, None)
+        return PlannedTable(name, dataset, "T", "S", "A", "l2route", (cell,))
+
+    store.write_plan([table("sota", "a", "1"), table("table1", "a", "2")])
+    store.write_plan([table("table1", "b", "3")])
+    store.write_plan([table("table1", "a", "4")])
+    got = [(t.name, t.dataset, t.cells[0].key) for t in store.tables()]
+    assert got == [("table1", "b", "3"), ("table1", "a", "4"), ("sota", "a", "1")]
+
+
+def test_a_missing_peer_is_skipped_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on, and the page says why there is no figure."""
+    monkeypatch.setattr(jobs, "make_methods", lambda names: ({}, {"annoy": "not installed"}))
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    cell = Cell("sift_tiny", "annoy", 512, 1, 0, 512)
+    job = Job.of(cell, Method("Annoy", peer="annoy"), source, None, 0)
+    store = Store(tmp_path)
+    store.create()
+    store.write(job, Workshop(source, tmp_path, 0).run(job))
+    planned = PlannedCell(cell, "Annoy", job.key, None)
+    store.write_plan([PlannedTable("sota", "sift_tiny", "T", "S", "A", "l2route", (planned,))])
+    figure = summarize(store)[0].figures[0]
+    assert figure.skipped == "not installed"
+    assert cells_of(figure)[4] == "skipped"
+    assert 'title="not installed">skipped' in page(summarize(store), store)
+
+
+def test_data_without_training_queries_is_refused(tmp_path: Path) -> None:
+    """Before anything is run."""
+    data = Dataset.read(make_file(tmp_path))
+    Dataset("bare", data.base, data.query).write(tmp_path / "bare.npz")
+    with pytest.raises(ValueError, match=r"expected training queries \(learn\) in bare"):
+        run_experiments(["table1"], [tmp_path / "bare.npz"], tmp_path / "run")
+
+
+def test_the_command_line_runs_reports_and_says_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`reproduce`, `progress` and `report`, with a second file after the first."""
+    first, second = make_file(tmp_path, "a"), make_file(tmp_path, "b", 200)
+    run = tmp_path / "run"
+
+    def call(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["l2route", *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        assert stopped.value.code in (0, None)
+        return capsys.readouterr().out
+
+    files = ["--data", str(first), str(second)]
+    call("reproduce", "routing", *files, "--minutes-per-run", "0.001", "-o", str(run))
+    assert call("progress", str(run)).startswith("[8/8] b, learned ×1 at 256: recall@1 ")
+    text = tmp_path / "results.md"
+    assert call("report", str(run), "--markdown", str(text)).strip() == str(run / "report.html")
+    assert "l2route reproduce routing --data b.npz --minutes-per-run 0.001" in text.read_text()
+
+
+def test_experiments_name_methods_that_exist() -> None:
+    """Peers of the files are methods that can be made."""
+    from l2route.evaluation.methods import METHODS
+
+    for name in ("table1", "sota"):
+        peers = {method.peer for method in read_experiment(name).methods.values()}
+        assert peers - {None} <= set(METHODS)
