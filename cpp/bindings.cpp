@@ -62,8 +62,30 @@ Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::
           nullptr};
 }
 
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::invalid_argument("expected " + what);
+}
+
 Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {
   return {matrix.data(), matrix.shape(0), matrix.shape(1)};
+}
+
+// An upper layer's vertices and their neighbours.
+using UpperLayer = std::tuple<Array<std::int32_t>, Matrix<std::int32_t>>;
+
+GraphView graph_of(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
+                   const std::vector<UpperLayer>& upper) {
+  GraphView graph;
+  graph.bottom = adjacency_of(neighbors);
+  graph.entries = entries.data();
+  graph.n_entries = entries.shape(0);
+  graph.max_width = std::max(graph.bottom.width, graph.n_entries);
+  for (const auto& [vertices, links] : upper) {
+    require(vertices.shape(0) == links.shape(0), "a neighbour list per vertex of a layer");
+    graph.upper.push_back({vertices.data(), adjacency_of(links)});
+    graph.max_width = std::max(graph.max_width, links.shape(1));
+  }
+  return graph;
 }
 
 std::size_t padded(std::size_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
@@ -78,8 +100,6 @@ using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<Trace
 // Keeps the arrays that its searcher looks into alive.
 class PySearcher {
  public:
-  using UpperLayer = std::tuple<Array<std::int32_t>, Matrix<std::int32_t>>;
-
   PySearcher(Matrix<std::int32_t> neighbors, Array<std::int32_t> entries,
              std::vector<UpperLayer> upper, Matrix<float> routing, std::size_t routing_dim,
              const std::string& scorer, std::optional<Array<float>> bias,
@@ -110,7 +130,7 @@ class PySearcher {
     if (bias_) searcher_.routing.bias = bias_->data();
     if (query_matrix_) searcher_.projection = rows_of(*query_matrix_, "ip", simd);
     if (original_) searcher_.original = rows_of(*original_, metric_scorer, simd);
-    set_graph();
+    searcher_.graph = graph_of(neighbors_, entries_, upper_);
   }
 
   Found search(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
@@ -173,27 +193,10 @@ class PySearcher {
     Answers answers;
   };
 
-  static void require(bool holds, const std::string& what) {
-    if (!holds) throw std::invalid_argument("expected " + what);
-  }
-
   void check(const Matrix<float>& queries) const {
     require(queries.shape(1) == searcher_.dim, "queries [*, " + std::to_string(searcher_.dim) +
                                                    "], got [*, " +
                                                    std::to_string(queries.shape(1)) + "]");
-  }
-
-  void set_graph() {
-    GraphView& graph = searcher_.graph;
-    graph.bottom = adjacency_of(neighbors_);
-    graph.entries = entries_.data();
-    graph.n_entries = entries_.shape(0);
-    graph.max_width = std::max(graph.bottom.width, graph.n_entries);
-    for (const auto& [vertices, neighbors] : upper_) {
-      require(vertices.shape(0) == neighbors.shape(0), "a neighbour list per vertex of a layer");
-      graph.upper.push_back({vertices.data(), adjacency_of(neighbors)});
-      graph.max_width = std::max(graph.max_width, neighbors.shape(1));
-    }
   }
 
   Matrix<std::int32_t> neighbors_;
@@ -227,21 +230,18 @@ using Lessons =
 
 // Walks of the agent, one per query, and the slope of the objective in every visited score.
 Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
-                const Matrix<float>& vertex_rows, const std::optional<Array<float>>& bias,
-                const Matrix<float>& query_rows, const std::vector<HopPlanes>& blocks,
-                const Array<std::int32_t>& block_of, const Array<std::int32_t>& target_of,
-                const Array<std::int64_t>& query_ids, const Array<std::int32_t>& hidden,
-                std::size_t budget, std::size_t k, float temperature, float routing_weight,
-                float topk_weight, float topk_sharpness, bool teacher_forcing, std::uint64_t seed,
-                bool with_query_gradient, std::size_t n_threads) {
+                const std::vector<UpperLayer>& upper, const Matrix<float>& vertex_rows,
+                const std::optional<Array<float>>& bias, const Matrix<float>& query_rows,
+                const std::vector<HopPlanes>& blocks, const Array<std::int32_t>& block_of,
+                const Array<std::int32_t>& target_of, const Array<std::int64_t>& query_ids,
+                const Array<std::int32_t>& hidden, std::size_t budget, std::size_t k,
+                float temperature, float routing_weight, float topk_weight, float topk_sharpness,
+                bool teacher_forcing, std::uint64_t seed, bool with_query_gradient,
+                std::size_t n_threads) {
   const std::size_t n = query_rows.shape(0);
   Rows rows = rows_of(vertex_rows, "ip", "auto");
   if (bias) rows.bias = bias->data();
-  GraphView graph;
-  graph.bottom = adjacency_of(neighbors);
-  graph.entries = entries.data();
-  graph.n_entries = entries.shape(0);
-  graph.max_width = std::max(graph.bottom.width, graph.n_entries);
+  const GraphView graph = graph_of(neighbors, entries, upper);
   std::vector<HopBlock> hops;
   for (const HopPlanes& block : blocks) hops.push_back({block.data()});
   const RolloutOptions options{
@@ -326,10 +326,11 @@ NB_MODULE(_core, m) {
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
-  m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "vertex_rows"_a,
-        "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a, "query_ids"_a,
-        "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
-        "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "with_query_gradient"_a, "n_threads"_a,
+  m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a,
+        "vertex_rows"_a, "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a,
+        "query_ids"_a, "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a,
+        "topk_weight"_a, "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "with_query_gradient"_a,
+        "n_threads"_a,
         "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept, "
         "gradient in query rows.");
   m.def("vertex_gradient", &l2route::vertex_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
@@ -337,7 +338,7 @@ NB_MODULE(_core, m) {
         "Gradient in vertex rows [n, width] and biases [n].");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,
-                    std::vector<PySearcher::UpperLayer>, l2route::Matrix<float>, std::size_t,
+                    std::vector<l2route::UpperLayer>, l2route::Matrix<float>, std::size_t,
                     const std::string&, std::optional<l2route::Array<float>>,
                     std::optional<l2route::Matrix<float>>, std::optional<l2route::Matrix<float>>,
                     std::size_t, const std::string&, const std::string&>(),

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph import Graph
+from l2route.graph import Graph, UpperLayer
 from l2route.memory import pad_rows
 from l2route.search import BaseVectors, Budget, RoutingSpace, Searcher
 
@@ -138,6 +138,7 @@ def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
     found = _core.rollout(
         neighbors=world.graph.neighbors,
         entries=world.graph.entries,
+        upper=[(layer.vertices, layer.neighbors) for layer in world.graph.upper],
         vertex_rows=world.rows,
         bias=world.bias,
         query_rows=world.queries,
@@ -226,7 +227,8 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
     temperature = np.float32(options.temperature)
     hidden = hidden_from(world, options)[query]
 
-    def visit(neighbors: NDArray[np.int32]) -> None:
+    def visit(neighbors: NDArray[np.int32]) -> tuple[np.float32, int]:
+        best = (np.float32(np.inf), 0)
         for v in neighbors.tolist():
             if v < 0 or v == hidden or v in walk.noisy or len(walk.vertices) == options.budget:
                 continue
@@ -237,8 +239,14 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
             if options.teacher_forcing:
                 cost = np.float32(hops[v]) + np.float32(0.9) * u
             heapq.heappush(heap, (cost, v))
+            best = min(best, (cost, v))
+        return best
 
-    visit(world.graph.entries)
+    nearest = visit(world.graph.entries)
+    for layer in world.graph.upper:  # greedy, as long as the newly visited are better
+        links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
+        while len(walk.vertices) < options.budget and (found := visit(links[nearest[1]])) < nearest:
+            nearest = found
     while heap and len(walk.vertices) < options.budget:
         if world.targets[query] not in walk.noisy:
             walk.n_taught += 1
@@ -391,6 +399,33 @@ def test_a_sharper_topk_equals_autograd(topk_sharpness: float) -> None:
     world = make_world(4, sharpness=3.0)
     lessons = check_against_twin(world, Options(topk_sharpness=topk_sharpness, budget=90))
     assert lessons.is_found.any()
+
+
+def with_layers(world: World) -> World:
+    """The same world under two upper layers, the topmost of which holds the entries."""
+    rng = np.random.default_rng(0)
+    n, layers = world.graph.n_vertices, []
+    chosen = np.union1d(np.arange(0, n - 3, 12), world.graph.entries)
+    for step in (12, 4):
+        chosen = np.union1d(chosen, np.arange(0, n - 3, step))
+        links = rng.choice(chosen, (len(chosen), 3)).astype(np.int32)
+        layers.append(UpperLayer(chosen.astype(np.int32), links))
+    return replace(world, graph=replace(world.graph, upper=tuple(layers)))
+
+
+@pytest.mark.parametrize("budget", [1, 6, 15, 60])
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+@pytest.mark.parametrize("teacher_forcing", [False, True])
+def test_walks_from_upper_layers_equal_autograd(
+    budget: int, temperature: float, teacher_forcing: bool
+) -> None:
+    """A descent through HNSW's layers is the walk's first part; what it visited is in the heap."""
+    world = with_layers(make_world(budget))
+    options = Options(budget=budget, temperature=temperature, teacher_forcing=teacher_forcing)
+    lessons = check_against_twin(world, options)
+    flat = run_core(replace(world, graph=replace(world.graph, upper=())), options)
+    if budget == 60:
+        assert lessons.vertices.tolist() != flat.vertices.tolist()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -57,6 +57,18 @@ def test_learning_beats_the_plain_graph(problem: Problem) -> None:
     assert report.learned > report.plain + 0.03
 
 
+def test_learning_on_hnsw_descends_through_its_layers() -> None:
+    """Walks and validation start at the top as searches do, and recall rises there too."""
+    index = RoutingIndex.build(words().base, graph="hnsw", degree=8, ef_construction=60)
+    problem = pose(index.graph, index.base, words().learn, OPTIONS)
+    _, report = learn_space(problem, replace(OPTIONS, steps=400))
+    assert index.graph.upper
+    descending = problem.recall(original_space(index.base), OPTIONS)
+    flat = replace(problem, graph=index.graph.entered_at(index.graph.entries))
+    assert report.plain == descending != flat.recall(original_space(index.base), OPTIONS)
+    assert report.learned > report.plain + 0.02
+
+
 def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
     """Before the first step the collapsed model visits what the original vectors visit."""
     model = make_model(problem, OPTIONS, plain_space(problem.base, None), 40.0)

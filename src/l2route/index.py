@@ -236,9 +236,8 @@ class RoutingIndex:
             seed=seed,
             n_threads=n_threads,
         )
-        flat = self.graph.entered_at(self.graph.entries)
         kept = None if cache is None else Path(cache)
-        problem = pose(flat, self.base, queries, options, progress, kept)
+        problem = pose(self.graph, self.base, queries, options, progress, kept)
         space, report = learn_space(
             problem,
             options,

@@ -65,7 +65,7 @@ class Rollouts:
     """Walks for training queries, and the gradient of the objective in a model's parameters.
 
     Args:
-        graph: the graph to walk; upper layers are not used.
+        graph: the graph to walk, upper layers first if it has some.
         queries: scaled training queries [n_queries, dim].
         hidden: the vertex that each query's walk does not see, −1 for none [n_queries].
         oracle: hops to each query's target.
@@ -127,6 +127,7 @@ class Rollouts:
         walks = _core.rollout(
             neighbors=self.graph.neighbors,
             entries=self.graph.entries,
+            upper=[(layer.vertices, layer.neighbors) for layer in self.graph.upper],
             vertex_rows=vertex_rows,
             bias=bias,
             query_rows=query_rows,
