@@ -5,10 +5,19 @@ BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
 LINTED := src tests benchmarks examples
 
-.PHONY: demo test lint format stubs sanitize clean
+.PHONY: demo test lint format stubs sanitize paper-smoke clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
+
+# All of the paper's experiments on a small dataset, downloaded unless there is a file of it.
+SIFTSMALL ?= data/siftsmall.npz
+paper-smoke: $(VENV)/core $(SIFTSMALL)
+	$(BIN)/l2route reproduce all --data $(SIFTSMALL) --minutes-per-run 0.1 --out out/paper-smoke
+	$(BIN)/l2route report out/paper-smoke
+
+data/siftsmall.npz: | $(VENV)/core
+	$(BIN)/l2route datasets siftsmall --out $@
 
 test: $(VENV)/core
 	$(BIN)/pytest
