@@ -66,6 +66,8 @@ def test_all_cells_have_a_result(finished: tuple[Path, Path, list[Progress]]) ->
     assert (said[-1].n_done, said[-1].seconds_left) == (said[-1].n_cells, 0)
     assert [progress.n_done for progress in said] == list(range(said[-1].n_cells + 1))
     assert "recall@1" in said[1].last
+    assert said[0].now == "sift_tiny, original ×1 at 128"
+    assert said[-1].now == ""
 
 
 def test_results_are_raw_and_whole(finished: tuple[Path, Path, list[Progress]]) -> None:

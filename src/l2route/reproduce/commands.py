@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,11 @@ def progress(run: Run) -> None:
     facts = Store(run).progress()
     if facts is None:
         raise ValueError(f"expected a run in {run}, got no progress.json there")
-    print(_words(facts["n_done"], facts["n_cells"], facts["seconds_left"], facts["last"]))
+    since = time.time() - facts["time"]
+    left = max(0.0, facts["seconds_left"] - since)
+    print(_words(facts["n_done"], facts["n_cells"], left, facts["last"]))
+    if facts["now"]:
+        print(f"now: {facts['now']}, for {_duration(since)}")
 
 
 def report(

@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from l2route.data import Dataset
@@ -23,6 +23,8 @@ class Progress:
     """About what the rest takes."""
     last: str
     """What was finished last, and what it came to."""
+    now: str
+    """What is being made; nothing at the end."""
 
 
 def run_experiments(
@@ -80,28 +82,32 @@ def _run_jobs(
     on_progress: Callable[[Progress], None],
 ) -> None:
     left = [(cell, job, source) for cell, job, source in jobs if not store.has(job.key)]
-    n_done = len(jobs) - len(left)
     expected = sum(job.expected_seconds for _, job, _ in left)
     spent = planned = 0.0
+    last = "started"
     shops: dict[str, Workshop] = {}
-    _tell(store, on_progress, Progress(n_done, len(jobs), expected, "started"))
-    for cell, job, source in left:
+    for i, (cell, job, source) in enumerate(left):
+        n_done = len(jobs) - len(left) + i
+        rest = (expected - planned) * (spent / planned if planned else 1.0)
+        _tell(store, on_progress, Progress(n_done, len(jobs), rest, last, _named(cell)))
         begin = time.perf_counter()
         if source.digest not in shops:
             shops[source.digest] = Workshop(source, store.cache, seed)
-            truth = shops[source.digest].truth(source.data.query)
-            store.write_truth(source, truth)
+            store.write_truth(source, shops[source.digest].truth(source.data.query))
         store.write(job, shops[source.digest].run(job))
         spent += time.perf_counter() - begin
         planned += job.expected_seconds
-        n_done += 1
-        rest = (expected - planned) * spent / planned
-        _tell(store, on_progress, Progress(n_done, len(jobs), rest, _said(cell, job, store)))
+        last = _said(cell, job, store)
+    _tell(store, on_progress, Progress(len(jobs), len(jobs), 0.0, last, ""))
+
+
+def _named(cell: Cell) -> str:
+    return f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
 
 
 def _said(cell: Cell, job: Job, store: Store) -> str:
     """What a finished cell came to, in a line."""
-    name = f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
+    name = _named(cell)
     result = store.read(job.key)
     assert result is not None  # it has just been written
     if "skipped" in result.facts:
@@ -112,14 +118,7 @@ def _said(cell: Cell, job: Job, store: Store) -> str:
 
 
 def _tell(store: Store, on_progress: Callable[[Progress], None], progress: Progress) -> None:
-    store.write_progress(
-        {
-            "n_done": progress.n_done,
-            "n_cells": progress.n_cells,
-            "seconds_left": round(progress.seconds_left),
-            "last": progress.last,
-        }
-    )
+    store.write_progress({**asdict(progress), "time": time.time()})
     on_progress(progress)
 
 
