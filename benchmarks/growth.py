@@ -25,7 +25,7 @@ from l2route.features import vertex_features
 from l2route.models import space_of
 from l2route.oracle import BLOCK_TARGETS, HopOracle
 from l2route.search import original_space
-from l2route.training.loop import make_model
+from l2route.training.loop import FILTER_WALKS, make_model
 from l2route.training.options import LearnOptions
 from l2route.training.problem import calibrate_sharpness, pose
 from rollouts import walks_per_second
@@ -78,13 +78,13 @@ def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, .
     hops, _ = timed(lambda: oracle.prefetch([0]))
     plain = original_space(index.base)
     model = make_model(problem, options, plain, calibrate_sharpness(problem, options))
-    speed = walks_per_second(problem, model, options, arguments.repeats)
+    speed = walks_per_second(problem, model, options, FILTER_WALKS, arguments.repeats)
     validation, _ = timed(
         lambda: problem.recall(
             space_of(model, index.dim, index.dim, problem.scale, options.rerank), options
         )
     )
-    per_step = 1000 * options.batch_size / speed
+    per_step = 1000 * FILTER_WALKS / speed
     return n, n_queries, neighbours, features, hops, per_step, validation, peak_mb(), built
 
 

@@ -61,10 +61,10 @@ def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:
 
 
 def walks_per_second(
-    problem: Problem, model: object, options: LearnOptions, n_repeats: int
+    problem: Problem, model: object, options: LearnOptions, n_walks: int, n_repeats: int
 ) -> float:
     """Median over repetitions of one batch, all gradients included."""
-    batch = np.arange(min(options.batch_size, len(problem.train)))
+    batch = np.arange(min(n_walks, len(problem.train)))
     oracle = HopOracle(problem.graph, problem.targets[batch], max_blocks=len(batch))
     walk = WalkOptions.of(options, options.budget - options.rerank, problem.base.dim)
     queries = problem.train * np.float32(problem.scale)
@@ -95,7 +95,6 @@ def main() -> None:
     options = LearnOptions(
         budget=256,
         rerank=8,
-        batch_size=arguments.batch,
         n_threads=arguments.threads,
         learns_from_base=False,
     )
@@ -112,7 +111,7 @@ def main() -> None:
     print("| model | width | walks/s |\n|---|---|---|")
     for name, model in models.items():
         width = model.vertices()[0].shape[1]  # type: ignore[operator]
-        speed = walks_per_second(problem, model, options, arguments.repeats)
+        speed = walks_per_second(problem, model, options, arguments.batch, arguments.repeats)
         print(f"| {name} | {width} | {speed:,.0f} |", flush=True)
 
 

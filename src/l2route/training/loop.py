@@ -33,6 +33,8 @@ PLATEAU = 0.3
 """Share of the steps after which it falls."""
 AVERAGING = 0.99
 """Decay of the average of weights that is validated and kept."""
+FILTER_WALKS, NETWORK_WALKS = 500, 4000
+"""Walks per step, of the filter and of models over the whole graph."""
 N_VALIDATIONS = 20
 """Times that a run is validated."""
 
@@ -182,7 +184,10 @@ class Run:
             oracle,
             WalkOptions.of(options, routing.routing, dim),
         )
-        self.batches = batches(oracle, len(problem.train), options.batch_size, window, options.seed)
+        batch_size = options.batch_size or (
+            FILTER_WALKS if isinstance(model, GraphFilter) else NETWORK_WALKS
+        )
+        self.batches = batches(oracle, len(problem.train), batch_size, window, options.seed)
         for _ in range(self.step):  # a run that goes on goes on with the next batch
             next(self.batches)
 

@@ -29,8 +29,9 @@ class LearnOptions:
     """Number of steps; makes a run reproducible to the last bit."""
     seed: int = 0
     """Seed of every random choice."""
-    batch_size: int = 500
-    """Walks per step."""
+    batch_size: int | None = None
+    """Walks per step; if not given 500 for the filter, and 4,000 for models over the whole graph,
+    whose steps take seconds whatever the walks do."""
     temperature: float = 0.3
     """Of the noise that walks are sampled with."""
     topk_weight: float = 1 / 64
@@ -65,7 +66,11 @@ class LearnOptions:
         _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
         _require(self.minutes > 0, "minutes above 0", self.minutes)
         _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
-        _require(self.batch_size >= 1, "batch_size of at least 1", self.batch_size)
+        _require(
+            self.batch_size is None or self.batch_size >= 1,
+            "batch_size of at least 1",
+            self.batch_size,
+        )
         _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
         _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
         _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
