@@ -13,7 +13,9 @@ demo: $(VENV)/core
 # All of the paper's experiments on a small dataset, downloaded unless there is a file of it.
 SIFTSMALL ?= data/siftsmall.npz
 paper-smoke: $(VENV)/core $(SIFTSMALL)
-	$(BIN)/l2route reproduce all --data $(SIFTSMALL) --minutes-per-run 0.1 --out out/paper-smoke
+	rm -rf out/paper-smoke
+	timeout 600 $(BIN)/l2route reproduce all --data $(SIFTSMALL) --minutes-per-run 0.1 \
+	  --out out/paper-smoke
 	$(BIN)/l2route report out/paper-smoke
 
 data/siftsmall.npz: | $(VENV)/core

@@ -54,7 +54,7 @@ def test_every_method_finds_what_is_there(name: str) -> None:
 )
 def test_other_metrics(name: str, metric: Metric) -> None:
     """Cosine and inner product rank as exact search does, where a library has them."""
-    method, data = METHODS[name](), make_data(metric)
+    method, data = METHODS[name](0), make_data(metric)
     if (name, metric) == ("faiss-nsg", "ip"):
         with pytest.raises(ValueError, match="expected metric l2 or cosine for NSG"):
             method.build(data)
@@ -69,9 +69,9 @@ def test_other_metrics(name: str, metric: Metric) -> None:
 def test_counts_grow_with_the_knob(name: str) -> None:
     """A method that counts computes more when asked to search harder; the others say nothing."""
     if name == "pynndescent":  # it is mute before it is built, too
-        assert METHODS[name]().count(make_data().query, 1) is None
+        assert METHODS[name](0).count(make_data().query, 1) is None
         return
-    method, data = METHODS[name](), make_data()
+    method, data = METHODS[name](0), make_data()
     method.build(data)
     method.set(16)
     few = method.count(data.query, 1)
@@ -112,9 +112,17 @@ def test_the_knob_for_a_budget_is_the_largest_within_it(kind: Any) -> None:
     assert means[0] <= 100 < means[1]
 
 
+def test_a_method_that_cannot_search_so_little_is_refused() -> None:
+    """Annoy looks at whole leaves: one point is too few."""
+    method, data = Annoy(), make_data()
+    method.build(data)
+    with pytest.raises(ValueError, match="expected a method that can stay within 1, got"):
+        knob_for(method, data.query, 1, 1)
+
+
 def test_a_mute_method_has_no_knob_for_a_budget() -> None:
     """It is refused, not guessed."""
-    method, data = METHODS["hnswlib"](), make_data()
+    method, data = METHODS["hnswlib"](0), make_data()
     method.build(data)
     with pytest.raises(ValueError, match="counts its distances"):
         knob_for(method, data.query, 1, 100)

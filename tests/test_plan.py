@@ -24,12 +24,22 @@ def test_every_file_is_read_and_its_budgets_add_up(name: str) -> None:
         assert set(method.against) <= set(experiment.methods)
 
 
+TABLE_1 = """
+.239 .371 .180 .311 .794 .837 .672 .799 .855 .893 .965 .960 .936 .949 .980 .981
+.386 .474 .399 .565 .673 .779 .795 .811 .869 .888 .871 .917 .940 .945 .967 .973
+.198 .305 .150 .343 .400 .526 .243 .415 .394 .604 .582 .676 .616 .699
+"""
+"""The paper's recalls, a line per dataset, from the table's top down."""
+
+
 def test_table1_has_the_papers_46_figures() -> None:
     """Sixteen rows for SIFT and DEEP, fourteen for GloVe, which is too long for ×2 at 128."""
-    cells = read_experiment("table1").cells
+    cells = [cell for cell in read_experiment("table1").cells if cell.recall is not None]
+    for name, line in zip(paper_datasets(), TABLE_1.strip().splitlines(), strict=True):
+        ours = [cell.recall for cell in cells if cell.dataset == name]
+        assert ours == [float(figure) for figure in line.split()]
     counts = {name: sum(cell.dataset == name for cell in cells) for name in paper_datasets()}
     assert counts == {"SIFT100K": 16, "DEEP100K": 16, "GloVe100K": 14}
-    assert all(cell.recall is not None for cell in cells)
     chosen = [c for c in cells if (c.dataset, c.method, c.budget) == ("GloVe100K", "learned", 256)]
     assert [(c.compression, c.k, c.rdcs, c.recall) for c in chosen] == [
         (1, 8, 248, 0.526),
@@ -55,7 +65,7 @@ def test_the_rule_for_k_is_the_papers_but_for_deep_at_four() -> None:
 def test_data_of_the_same_dimension_has_the_papers_cells() -> None:
     """k, rDCS and recall are the paper's."""
     experiment = read_experiment("table1")
-    ours = cells_for(experiment, "sift", 128)
+    ours = cells_for(experiment, "sift", 100_000, 128)
     theirs = [cell for cell in experiment.cells if cell.dataset == "SIFT100K"]
     assert [(c.method, c.k, c.rdcs, c.recall) for c in ours] == [
         (c.method, c.k, c.rdcs, c.recall) for c in theirs
@@ -66,7 +76,7 @@ def test_data_of_another_dimension_has_the_rules_cells_beside_the_papers_figures
     """A dimension of 100 has room for ×2 at 128, where the paper's 300 has none."""
     cells = {
         (c.method, c.budget, c.compression): c
-        for c in cells_for(read_experiment("table1"), "glove100", 100)
+        for c in cells_for(read_experiment("table1"), "glove100", 100_000, 100)
     }
     short = cells["learned", 256, 4]
     assert (short.k, short.rdcs, short.recall) == (32, 796, 0.604)
@@ -74,9 +84,14 @@ def test_data_of_another_dimension_has_the_rules_cells_beside_the_papers_figures
     assert (added.k, added.rdcs, added.recall) == (8, 140, None)
 
 
+def test_vectors_too_short_to_compress_are_not() -> None:
+    """Three dimensions have no quarter."""
+    assert {c.compression for c in cells_for(read_experiment("table1"), "a", 500, 3)} == {1, 2}
+
+
 def test_data_of_no_kind_has_no_paper_beside_it() -> None:
     """Cells whose budget leaves nothing to route with are left out."""
-    cells = cells_for(read_experiment("table1"), "words", 400)
+    cells = cells_for(read_experiment("table1"), "words", 100_000, 400)
     assert all(cell.recall is None and cell.rdcs >= 1 for cell in cells)
     assert ("learned", 128, 4) in {(c.method, c.budget, c.compression) for c in cells}
     assert ("learned", 128, 2) not in {(c.method, c.budget, c.compression) for c in cells}
@@ -87,8 +102,9 @@ def test_data_of_no_kind_has_no_paper_beside_it() -> None:
     [("sift", "SIFT100K"), ("Glove-50", "GloVe100K"), ("deep96", "DEEP100K"), ("words", None)],
 )
 def test_data_stands_for_what_its_name_starts_with(name: str, kind: str | None) -> None:
-    """Upper and lower case are the same."""
-    found = stands_for(name)
+    """Upper and lower case are the same; ten times fewer or more vectors are something else."""
+    found = stands_for(name, 100_000)
+    assert stands_for(name, 10_000) is stands_for(name, 1_000_000) is None
     assert (None if found is None else found.name) == kind
 
 

@@ -2,6 +2,11 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +17,33 @@ from numpy.typing import NDArray
 from l2route import cli
 from l2route.data import Dataset
 from l2route.formats import read_npz
-from l2route.metrics import success_by_hops
-from l2route.reproduce import jobs
+from l2route.metrics import recall_at, success_by_hops
+from l2route.reproduce import jobs, plan
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
 from l2route.reproduce.page import page
-from l2route.reproduce.plan import Cell, Method, read_experiment
+from l2route.reproduce.plan import Cell, Method, PaperDataset, read_experiment
 from l2route.reproduce.runner import Progress, run_experiments
 from l2route.reproduce.store import PlannedCell, PlannedTable, Store
-from l2route.reproduce.summary import Figure, as_markdown, cells_of, points, summarize
+from l2route.reproduce.summary import Figure, Gain, as_markdown, cells_of, points, summarize
+from l2route.truth import exact_neighbors
 
 MINUTES = 0.002
+DATA_FACTS = ("n_base", "n_learn", "n_query", "dim", "metric")
 DIM = 128
 """As in the paper's SIFT100K, so that its own k and rDCS are used."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiny_paper() -> Iterator[None]:
+    """The paper's datasets, had they been as small as the data here."""
+    real = plan.paper_datasets
+
+    def small() -> dict[str, PaperDataset]:
+        return {name: replace(data, n_base=300) for name, data in real().items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "paper_datasets", small)
+        yield
 
 
 def make_file(directory: Path, name: str = "sift_tiny", n: int = 300) -> Path:
@@ -106,6 +126,17 @@ def test_what_is_finished_is_not_run_again(
     with pytest.raises(KeyboardInterrupt):
         run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
     assert ran[0].method.space == "learned"
+    monkeypatch.setattr(
+        Workshop,
+        "run",
+        lambda self, job, on_event: (
+            ran.append(job)
+            or Outcome({"distances": np.zeros(40, np.float32), "ids": np.zeros(40, np.int64)}, {})
+        ),
+    )
+    run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
+    assert len(ran) == 9
+    assert {job.method.space for job in ran} == {"learned"}
     run_experiments(["table1"], [path], run, minutes=MINUTES)  # the plan is as it was
 
 
@@ -150,8 +181,82 @@ def test_a_cut_off_result_does_not_count(
     store.create()
     arrays = (run / "results" / f"{key}.npz").read_bytes()
     (tmp_path / "results" / f"{key}.npz").write_bytes(arrays)
-    assert not store.has(key)
     assert store.read(key) is None
+    facts = (run / "results" / f"{key}.json").read_bytes()
+    (tmp_path / "results" / f"{key}.json").write_bytes(facts)
+    assert store.is_finished(key)
+    (tmp_path / "results" / f"{key}.npz").write_bytes(arrays[:-100])
+    assert not store.is_finished(key)
+    (tmp_path / "results" / f"{key}.npz").write_bytes(arrays)
+    (tmp_path / "results" / f"{key}.json").write_bytes(facts[:-9])
+    assert not store.is_finished(key)
+
+
+def test_a_graph_that_was_cut_off_is_built_again(tmp_path: Path) -> None:
+    """A directory without what belongs in it does not stop the next run."""
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    shop = Workshop(source, tmp_path, 0)
+    job = Job.of(Cell("sift_tiny", "original", 64, 1, 0, 64), Method(""), source, None, 0)
+    first = shop.run(job).arrays["ids"]
+    (path,) = tmp_path.glob("*.l2r")
+    (path / "meta.json").unlink()
+    assert (shop.run(job).arrays["ids"] == first).all()
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
+    """The second is refused, and the directory says that it is in use."""
+    data = make_file(tmp_path)
+    store = Store(tmp_path / "run")
+    store.create()
+    assert not store.is_locked()
+    with store.locked():
+        assert store.is_locked()
+        with pytest.raises(ValueError, match="expected one run at a time"):
+            run_experiments(["routing"], [data], tmp_path / "run")
+
+
+def test_a_cell_that_fails_is_skipped_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are made; the next run makes up for it."""
+    data, real = make_file(tmp_path), Workshop.run
+
+    def fail(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+        if job.method.space == "learned" and job.budget == 128:
+            raise ValueError("no luck")
+        return real(self, job, on_event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workshop, "run", fail)
+        run_experiments(["routing"], [data], tmp_path / "run", minutes=MINUTES)
+    (table,) = summarize(Store(tmp_path / "run"))
+    assert [figure.skipped for figure in table.figures] == [None, "no luck", None, None]
+    run_experiments(["routing"], [data], tmp_path / "run", minutes=MINUTES)
+    (table,) = summarize(Store(tmp_path / "run"))
+    assert all(figure.recall is not None for figure in table.figures)
+
+
+def test_what_was_learned_is_measured_even_if_it_is_worse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table shows the method, not what an index would fall back to."""
+    source = Source.of(Dataset.read(make_file(tmp_path)))
+    cell = Cell("sift_tiny", "learned", 128, 1, 8, 120)
+    job = Job.of(cell, Method("", space="learned"), source, MINUTES, 0)
+    real = jobs.learn_space
+
+    def scramble(*given: Any, **more: Any) -> Any:
+        space, report = real(*given, **more)
+        rows = np.random.default_rng(0).permutation(space.rows)
+        return replace(space, rows=rows), replace(report, is_better=False)
+
+    monkeypatch.setattr(jobs, "learn_space", scramble)
+    outcome = Workshop(source, tmp_path, 0).run(job)
+    truth = Workshop(source, tmp_path, 0).truth(source.data.query).ids[:, 0]
+    assert outcome.facts["is_better"] is False
+    assert (outcome.arrays["ids"] == truth).mean() < 0.9
+    assert (outcome.arrays["n_computed"] == 128).all()
+    assert not list(tmp_path.glob("*.checkpoint"))
 
 
 def summarize_keys(run: Path) -> list[str]:
@@ -173,11 +278,16 @@ def test_tables_are_those_of_the_raw_results(finished: tuple[Path, Path, list[Pr
             ids == nearest
         ).mean()
         assert figure.recall == pytest.approx((ids == nearest).mean())
-    learned = next(f for f in table.figures if (f.cell.method, f.cell.budget) == ("learned", 256))
-    assert learned.gain == pytest.approx(recalls["learned", 256, 1] - recalls["original", 256, 1])
-    assert learned.paper_gain == pytest.approx(0.799 - 0.672)
-    short = [f for f in table.figures if f.cell.method == "learned" and f.cell.compression == 4]
-    assert short[0].paper_gain == pytest.approx(0.837 - 0.794)
+    figures = {figure.cell.place: figure for figure in table.figures}
+    learned, short = figures["learned", 256, 1], figures["learned", 128, 4]
+    gain = recalls["learned", 256, 1] - recalls["original", 256, 1]
+    assert (learned.gain.ours, learned.gain.paper) == pytest.approx((gain, 0.799 - 0.672))
+    assert (learned.over_original.ours, learned.over_original.paper) == (None, None)
+    gain = recalls["learned", 128, 4] - recalls["pca", 128, 4]
+    assert (short.gain.ours, short.gain.paper) == pytest.approx((gain, 0.837 - 0.794))
+    over = recalls["learned", 128, 4] - recalls["original", 128, 1]
+    assert short.over_original.ours == pytest.approx(over)
+    assert short.over_original.paper == pytest.approx(0.837 - 0.239)
 
 
 def test_curves_are_those_of_traces(tmp_path: Path) -> None:
@@ -189,7 +299,7 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
     first = shop.run(job).arrays["first_hop"]
     found = shop._index(job, None).search(source.data.query, 1, 64, trace=True)
     assert found.trace is not None
-    targets = shop.truth(source.data.query).ids[:, 0]
+    targets = exact_neighbors(source.data.base, source.data.query, 1).ids[:, 0]
     expected = success_by_hops(
         found.trace.offsets, found.trace.vertices, found.trace.hops, targets, 9
     )
@@ -200,12 +310,24 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
 def test_the_better_graph_is_the_one_that_plain_search_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever graph has the higher recall on training queries is taken."""
-    source = Source.of(Dataset.read(make_file(tmp_path)))
+    """Whatever graph has the higher recall is taken; test queries have no say."""
+    data = Dataset.read(make_file(tmp_path))
+    blind = replace(data, query=np.full_like(data.query, 1e9))
+    source = Source.of(data)
     shop = Workshop(source, tmp_path, 0)
     cell = Cell("sift_tiny", "learned", 128, 4, 16, 320)
     method = Method("", space="learned", graph_space="better")
     job = Job.of(cell, method, source, MINUTES, 0)
+    seen: list[float] = []
+
+    def record(found: Any, true: Any, r: int) -> float:
+        seen.append(recall_at(found, true, r))
+        return seen[-1]
+
+    monkeypatch.setattr(jobs, "recall_at", record)
+    chosen = shop._graph_space(job)
+    assert chosen == ("original" if seen[0] >= seen[1] else "pca")
+    assert Workshop(Source(blind, source.digest), tmp_path, 0)._graph_space(job) == chosen
     for best in (0, 1):
         recalls = iter([0.1, 0.2] if best else [0.2, 0.1])
         monkeypatch.setattr(jobs, "recall_at", lambda *_, r=recalls: next(r))
@@ -227,6 +349,9 @@ def test_the_page_needs_nothing_beside_it(finished: tuple[Path, Path, list[Progr
             assert f"<td>{figure.cell.rdcs}</td>" in html
             assert f">{figure.recall:.3f}</td>" in html
     assert html.count("<img") == 3  # recall by budget, curves at 128 and at 256
+    (run / "toy").mkdir()
+    (run / "toy" / "toy.png").write_bytes(b"picture")
+    assert "data:image/png;base64,cGljdHVyZQ==" in page(tables, store)
 
 
 def test_the_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
@@ -235,7 +360,8 @@ def test_the_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
     store.create()
     cell = Cell("words", "original", 128, 1, 0, 128)
     planned = PlannedCell(cell, "a < b", "0" * 16, None)
-    store.write_plan([PlannedTable("table1", "words", "T", "S", "A", "l2route", (planned,))])
+    store.write_plan([PlannedTable("table1", "words", "d", "T", "S", "A", "l2route", (planned,))])
+    (tmp_path / "data" / "d.json").write_text(json.dumps(dict.fromkeys(DATA_FACTS, 1)))
     html = page(summarize(store), store)
     assert "0 of 1 cells are measured" in html
     assert "a &lt; b" in html
@@ -253,11 +379,11 @@ def test_markdown_marks_what_falls_short(finished: tuple[Path, Path, list[Progre
     assert sum("▼" in row for row in rows) == sum(figure.falls_short for figure in figures)
 
 
-def make_figure(gain: float | None, paper_gain: float | None) -> Figure:
+def make_figure(gain: Gain, over_original: Gain) -> Figure:
     """A figure with these gains and nothing else."""
     cell = Cell("sift", "learned", 128, 4, 16, 320, 0.837)
     return Figure(
-        cell, "learned", 0.8, 0.01, gain, paper_gain, 128.0, 9.0, 300.0, 5, "pca", None, None
+        cell, "learned", 0.8, 0.01, gain, over_original, 128.0, 9.0, 300.0, 5, "pca", None, None
     )
 
 
@@ -273,11 +399,15 @@ def make_figure(gain: float | None, paper_gain: float | None) -> Figure:
     ],
 )
 def test_falling_short(gain: float | None, paper_gain: float | None, is_short: bool) -> None:
-    """A gain falls short if the paper's is above zero and larger, as printed."""
-    figure = make_figure(gain, paper_gain)
-    assert figure.falls_short is is_short
-    assert cells_of(figure)[7].endswith("▼") is is_short
-    assert cells_of(figure)[1] == "learned ×4 (pca graph)"
+    """A gain falls short if the paper's is above zero and larger, as printed; either counts."""
+    none = Gain(None, None)
+    for at, figure in (
+        (7, make_figure(Gain(gain, paper_gain), none)),
+        (9, make_figure(none, Gain(gain, paper_gain))),
+    ):
+        assert figure.falls_short is is_short
+        assert cells_of(figure)[at].endswith("▼") is is_short
+        assert cells_of(figure)[1] == "learned ×4 (pca graph)"
 
 
 def test_points_have_a_sign() -> None:
@@ -297,7 +427,7 @@ def test_a_plan_keeps_tables_of_other_data(tmp_path: Path) -> None:
 
     def table(name: str, dataset: str, key: str) -> PlannedTable:
         cell = PlannedCell(Cell(dataset, "original", 128, 1, 0, 128), "original", key, None)
-        return PlannedTable(name, dataset, "T", "S", "A", "l2route", (cell,))
+        return PlannedTable(name, dataset, "d", "T", "S", "A", "l2route", (cell,))
 
     store.write_plan([table("sota", "a", "1"), table("table1", "a", "2")])
     store.write_plan([table("table1", "b", "3")])
@@ -310,19 +440,24 @@ def test_a_missing_peer_is_skipped_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run goes on, and the page says why there is no figure."""
-    monkeypatch.setattr(jobs, "make_methods", lambda names: ({}, {"annoy": "not installed"}))
+    monkeypatch.setattr(jobs, "make_methods", lambda *_: ({}, {"annoy": "not installed"}))
     source = Source.of(Dataset.read(make_file(tmp_path)))
     cell = Cell("sift_tiny", "annoy", 512, 1, 0, 512)
     job = Job.of(cell, Method("Annoy", peer="annoy"), source, None, 0)
     store = Store(tmp_path)
     store.create()
-    store.write(job, Workshop(source, tmp_path, 0).run(job))
+    shop = Workshop(source, tmp_path, 0)
+    store.write(job, shop.run(job))
+    store.write_source(source, shop.truth(source.data.query))
+    assert not store.is_finished(job.key)
     planned = PlannedCell(cell, "Annoy", job.key, None)
-    store.write_plan([PlannedTable("sota", "sift_tiny", "T", "S", "A", "l2route", (planned,))])
+    table = PlannedTable("sota", "sift_tiny", source.digest, "T", "S", "A", "l2route", (planned,))
+    store.write_plan([table])
     figure = summarize(store)[0].figures[0]
     assert figure.skipped == "not installed"
     assert cells_of(figure)[4] == "skipped"
     assert 'title="not installed">skipped' in page(summarize(store), store)
+    assert "Annoy: skipped, not installed." in as_markdown(summarize(store), store)
 
 
 def test_data_without_training_queries_is_refused(tmp_path: Path) -> None:
@@ -348,11 +483,45 @@ def test_the_command_line_runs_reports_and_says_how_far(
         return capsys.readouterr().out
 
     files = ["--data", str(first), str(second)]
-    call("reproduce", "routing", *files, "--minutes-per-run", "0.001", "-o", str(run))
+    options = ["--minutes-per-run", "0.001", "-o", str(run)]
+    assert "## Figure 4" in call("reproduce", "routing", *files, *options)
     assert call("progress", str(run)).startswith("[8/8] b, learned ×1 at 256: recall@1 ")
+    Store(run).write_progress(Store(run).progress() | {"now": "b: step 1", "n_done": 7})
+    assert "b: step 1 (cut off; the same command goes on)" in call("progress", str(run))
     text = tmp_path / "results.md"
     assert call("report", str(run), "--markdown", str(text)).strip() == str(run / "report.html")
-    assert "l2route reproduce routing --data b.npz --minutes-per-run 0.001" in text.read_text()
+    command = "l2route reproduce routing --data b.npz --out run --minutes-per-run 0.001"
+    assert command in text.read_text()
+
+
+def test_a_run_in_the_background_goes_on_alone(tmp_path: Path) -> None:
+    """The command comes back at once, and the run finishes without it."""
+    run, data = tmp_path / "run", make_file(tmp_path)
+    words = ["reproduce", "routing", "--data", str(data), "--minutes-per-run", "0.001"]
+    words += ["--out", str(run), "--background"]
+    done = subprocess.run(
+        [sys.executable, "-m", "l2route", *words], capture_output=True, text=True, check=True
+    )
+    assert f"l2route progress {run}" in done.stdout
+    for _ in range(600):
+        facts = Store(run).progress() if run.exists() else None
+        if facts is not None and facts["n_done"] == 4:
+            break
+        time.sleep(0.1)
+    assert len(list((run / "results").glob("*.json"))) == 4
+    assert "recall@1" in (run / "log.txt").read_text()
+
+
+def test_a_mistyped_file_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is run, in the background or not."""
+    words = ["reproduce", "all", "--data", str(tmp_path / "sfit.npz"), "--background"]
+    monkeypatch.setattr("sys.argv", ["l2route", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert "expected files of data, got no" in capsys.readouterr().err
 
 
 def test_experiments_name_methods_that_exist() -> None:

@@ -129,14 +129,33 @@ def success_by_hops(
     """
     if max_hops < 0:
         raise ValueError(f"expected max_hops >= 0, got {max_hops}")
+    first = first_hops(offsets, vertices, hops, targets)
+    n_reached = np.bincount(first[(first >= 0) & (first <= max_hops)], minlength=max_hops + 1)
+    return np.cumsum(n_reached) / len(first)
+
+
+def first_hops(
+    offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray
+) -> NDArray[np.int64]:
+    """The hop in which each query visited its target, −1 for never.
+
+    Args:
+        offsets: Query q visited the vertices from offsets[q] up to offsets[q + 1],
+            [n_queries + 1].
+        vertices: Vertices of all queries in the order visited, [n_visited].
+        hops: Hop in which each was visited, 0 for entry vertices, [n_visited].
+        targets: Vertex that each query looks for, [n_queries].
+
+    Returns:
+        One hop a query, [n_queries].
+    """
     bounds, visited, hop_of, wanted = _checked_trace(offsets, vertices, hops, targets)
-    n_queries = len(wanted)
-    query_of = np.repeat(np.arange(n_queries), np.diff(bounds))  # [n_visited]
+    query_of = np.repeat(np.arange(len(wanted)), np.diff(bounds))  # [n_visited]
     hit = visited == wanted[query_of]  # [n_visited]
-    first_hop = np.full(n_queries, max_hops + 1)  # one past the end: not within max_hops
-    np.minimum.at(first_hop, query_of[hit], hop_of[hit])
-    n_reached = np.bincount(first_hop, minlength=max_hops + 2)[: max_hops + 1]
-    return np.cumsum(n_reached) / n_queries
+    never = np.iinfo(np.int64).max
+    first = np.full(len(wanted), never)
+    np.minimum.at(first, query_of[hit], hop_of[hit])
+    return np.where(first == never, -1, first)
 
 
 def _as_near_as(

@@ -38,8 +38,8 @@ class Method(Protocol):
 class FaissHnsw:
     """faiss.IndexHNSWFlat; the knob is efSearch."""
 
-    def __init__(self, degree: int = 32, ef_construction: int = 200) -> None:
-        self.degree, self.ef_construction = degree, ef_construction
+    def __init__(self, degree: int = 32, ef_construction: int = 200, seed: int = 0) -> None:
+        self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
@@ -47,6 +47,7 @@ class FaissHnsw:
         dim = data.base.shape[1]
         self.index = faiss.IndexHNSWFlat(dim, self.degree // 2, faiss_metric(data.metric))
         self.index.hnsw.efConstruction = self.ef_construction
+        self.index.hnsw.rng = faiss.RandomGenerator(self.seed)
         with faiss_threads(1):
             self.index.add(_unit(data.base, data.metric))
 
@@ -264,19 +265,19 @@ class L2route:
         return np.ceil(found.n_computed).astype(np.int64)
 
 
-METHODS: dict[str, Callable[[], Method]] = {
-    "l2route": L2route,
-    "faiss-hnsw": FaissHnsw,
-    "faiss-nsg": FaissNsg,
-    "hnswlib": Hnswlib,
-    "annoy": Annoy,
-    "usearch": Usearch,
-    "pynndescent": PyNNDescent,
+METHODS: dict[str, Callable[[int], Method]] = {
+    "l2route": lambda seed: L2route(seed=seed),
+    "faiss-hnsw": lambda seed: FaissHnsw(seed=seed),
+    "faiss-nsg": lambda _: FaissNsg(),
+    "hnswlib": lambda seed: Hnswlib(seed=seed),
+    "annoy": lambda seed: Annoy(seed=seed),
+    "usearch": lambda _: Usearch(),
+    "pynndescent": lambda seed: PyNNDescent(seed=seed),
 }
-"""By the names that commands know them by."""
+"""By name, made from a seed where the library takes one."""
 
 
-def make_methods(names: Iterable[str]) -> tuple[dict[str, Method], dict[str, str]]:
+def make_methods(names: Iterable[str], seed: int = 0) -> tuple[dict[str, Method], dict[str, str]]:
     """Methods of these names, and of those that cannot be had here, why not."""
     made: dict[str, Method] = {}
     skipped: dict[str, str] = {}
@@ -284,7 +285,7 @@ def make_methods(names: Iterable[str]) -> tuple[dict[str, Method], dict[str, str
         if name not in METHODS:
             raise ValueError(f"expected a method of {', '.join(METHODS)}, got {name!r}")
         try:
-            made[name] = METHODS[name]()
+            made[name] = METHODS[name](seed)
         except ImportError as error:
             skipped[name] = f'{error}; pip install "l2route[bench]"'
     return made, skipped
@@ -307,6 +308,8 @@ def knob_for(method: Method, queries: Vectors, k: int, budget: float) -> int:
             raise ValueError("expected a method that counts its distances, got a mute one")
         return float(counts.mean())
 
+    if (least := mean(1)) > budget:
+        raise ValueError(f"expected a method that can stay within {budget:g}, got {least:.0f}")
     low, high = 1, 2
     while high < 1 << 24 and mean(high) <= budget:
         low, high = high, 2 * high

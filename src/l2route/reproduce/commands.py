@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from l2route.reproduce.plan import EXPERIMENTS
+from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
 if TYPE_CHECKING:
     from l2route.reproduce.runner import Progress
@@ -43,6 +43,8 @@ def reproduce(
     if name not in NAMES:
         raise ValueError(f"expected an experiment ({', '.join(NAMES)}), got {name!r}")
     files = [*(data or []), *(more or [])]
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise ValueError(f"expected files of data, got no {', '.join(missing)}")
     if name != "toy" and not files:
         raise ValueError(f"expected --data FILE for {name}, got none")
     if minutes_per_run is not None and minutes_per_run <= 0:
@@ -56,9 +58,8 @@ def reproduce(
         from l2route.reproduce.toy import run_toy
     except ImportError as error:
         raise ImportError('learning needs: pip install "l2route[train]"') from error
-    if name in ("toy", "all"):
-        run_toy(out / "toy" if name == "all" else out, Console())
     if name == "toy":
+        run_toy(out, Console())
         return
     run_experiments(
         EXPERIMENTS if name == "all" else [name],
@@ -68,21 +69,32 @@ def reproduce(
         seed=seed,
         on_progress=_show,
     )
-    print(f"done: l2route report {shlex.quote(str(out))}")
+    if name == "all" and not (out / TOY_PICTURE).exists():
+        run_toy(out / TOY_PICTURE.parent, Console())
+    from l2route.reproduce.store import Store
+    from l2route.reproduce.summary import as_markdown, summarize
+
+    store = Store(out)
+    print(as_markdown(summarize(store), store))
+    print(f"one page of it: l2route report {shlex.quote(str(out))}")
 
 
 def progress(run: Run) -> None:
     """Say how far a run has come, and how long the rest takes."""
     from l2route.reproduce.store import Store
 
-    facts = Store(run).progress()
+    store = Store(run)
+    facts = store.progress()
     if facts is None:
         raise ValueError(f"expected a run in {run}, got no progress.json there")
     since = time.time() - facts["time"]
     left = max(0.0, facts["seconds_left"] - since)
     print(_words(facts["n_done"], facts["n_cells"], left, facts["last"]))
     if facts["now"]:
-        print(f"now: {facts['now']}, for {_duration(since)}")
+        going = (
+            f"{_duration(since)} ago" if store.is_locked() else "cut off; the same command goes on"
+        )
+        print(f"{facts['now']} ({going})")
 
 
 def report(

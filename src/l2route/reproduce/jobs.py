@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -15,9 +16,13 @@ from numpy.typing import NDArray
 from l2route.data import Dataset
 from l2route.evaluation.methods import knob_for, make_methods
 from l2route.index import RoutingIndex, load
-from l2route.metrics import recall_at
+from l2route.metrics import first_hops, recall_at
 from l2route.reproduce.plan import Cell, Method
-from l2route.search import Searcher, SearchResult, pca_space
+from l2route.search import Searcher, SearchResult, original_space, pca_space
+from l2route.training.log import Event
+from l2route.training.loop import learn_space
+from l2route.training.options import LearnOptions
+from l2route.training.problem import pose
 from l2route.truth import Truth, exact_distances, exact_neighbors
 
 N_TUNING = 2000
@@ -129,7 +134,7 @@ class Outcome:
     arrays: dict[str, NDArray[Any]]
     """ids, distances, n_computed, n_hops, first_hop (−1: never there) and seconds [n_queries]."""
     facts: dict[str, Any]
-    """What was chosen and learned on the way."""
+    """What was chosen and learned on the way, or why there is no result ("skipped")."""
 
 
 class Workshop:
@@ -149,44 +154,47 @@ class Workshop:
         data = self.source.data
         return exact_neighbors(data.base, queries, 1, data.metric, cache=self.directory)
 
-    def run(self, job: Job, on_event: Callable[[Any], None] | None = None) -> Outcome:
+    def run(self, job: Job, on_event: Callable[[Event], None] | None = None) -> Outcome:
         """Make a job's result; `on_event` is told of validations while it learns."""
         if job.method.peer is not None:
             return self._run_peer(job)
         if job.method.space == "learned":
-            index, facts = self._learned(job, on_event)
-        else:
-            index, facts = self._plain(job)
-        return Outcome(self._measure(index, job), facts)
+            return self._run_learned(job, on_event)
+        is_on_pca = job.method.graph_space == "pca" and job.dim < self.dim
+        index = self._index(job, job.dim if is_on_pca else None)
+        space = pca_space(index.base, job.dim) if job.dim < self.dim else original_space(index.base)
+        return Outcome(self._measure(Searcher(index.graph, space, index.base), job), {})
 
-    def _plain(self, job: Job) -> tuple[RoutingIndex, dict[str, Any]]:
-        on_pca = job.method.space == "pca"
-        return self._index(job, job.dim if on_pca else None), {}
+    @property
+    def dim(self) -> int:
+        """Of the original vectors."""
+        return int(self.source.data.base.shape[1])
 
-    def _learned(
-        self, job: Job, on_event: Callable[[Any], None] | None
-    ) -> tuple[RoutingIndex, dict[str, Any]]:
-        is_short = job.dim < self.source.data.base.shape[1]
+    def _run_learned(self, job: Job, on_event: Callable[[Event], None] | None) -> Outcome:
+        """Learn and measure what was learned, also where it is no better than plain search."""
+        is_short = job.dim < self.dim
         graph_space = self._graph_space(job) if is_short else "original"
         index = self._index(job, job.dim if graph_space == "pca" else None)
-        begin = time.perf_counter()
-        report = index.learn(
-            self.source.learn,
-            job.budget,
-            job.k,
-            job.dim if is_short else None,
-            job.method.model,
-            job.method.minutes,
-            job.seed,
+        options = LearnOptions(
+            budget=job.budget,
+            rerank=job.k,
+            dim=job.dim if is_short else None,
+            model=job.method.model,
             objective=job.method.objective,
             hidden_dim=job.method.hidden_dim,
-            on_event=on_event,
+            minutes=job.method.minutes,
+            seed=job.seed,
         )
-        facts = asdict(report) | {
-            "graph_space": graph_space,
-            "learn_seconds": time.perf_counter() - begin,
-        }
-        return index, facts
+        checkpoint = self.directory / f"{job.key}.checkpoint"
+        begin = time.perf_counter()
+        problem = pose(index.graph, index.base, self.source.learn, options, cache=self.directory)
+        space, report = learn_space(problem, options, checkpoint=checkpoint, on_event=on_event)
+        seconds = time.perf_counter() - begin
+        searcher = Searcher(index.graph, space, index.base)
+        facts = asdict(report) | {"graph_space": graph_space, "learn_seconds": seconds}
+        outcome = Outcome(self._measure(searcher, job), facts)
+        checkpoint.unlink(missing_ok=True)
+        return outcome
 
     def _graph_space(self, job: Job) -> str:
         """Vectors to build the graph on; "better" asks plain search on training queries."""
@@ -204,12 +212,15 @@ class Workshop:
         return max(recalls, key=lambda name: recalls[name])
 
     def _index(self, job: Job, pca_dim: int | None) -> RoutingIndex:
-        """The graph that a job asks for, built once."""
+        """The graph that a job asks for, built once; one that was cut off is built again."""
         kind = job.method.graph
         name = f"{job.digest}-{kind}-{pca_dim or 'full'}-{self.seed}-{job.version}"
         path = self.directory / f"{name}.l2r"
         if path.exists():
-            return load(path)
+            try:
+                return load(path)
+            except (OSError, ValueError):
+                shutil.rmtree(path)
         index = RoutingIndex.build(
             self.source.data.base,
             self.source.data.metric,
@@ -221,28 +232,28 @@ class Workshop:
         index.save(path)
         return index
 
-    def _measure(self, index: RoutingIndex, job: Job) -> dict[str, NDArray[Any]]:
+    def _measure(self, searcher: Searcher, job: Job) -> dict[str, NDArray[Any]]:
         queries = self.source.data.query
-        space = "original" if job.method.space == "original" else None
+        budget = searcher.space.budget(job.budget, self.dim, job.k)
 
         def search(some: NDArray[np.float32], trace: bool = False) -> SearchResult:
-            return index.search(
-                some, 1, job.budget, rerank=job.k or None, space=space, n_threads=1, trace=trace
-            )
+            return searcher.search(some, 1, budget, n_threads=1, trace=trace)
 
         found = search(queries, trace=True)
+        trace, targets = found.trace, self.truth(queries).ids[:, 0]
+        assert trace is not None
         return {
             "ids": found.ids[:, 0],
             "distances": found.distances[:, 0],
             "n_computed": found.n_computed,
             "n_hops": found.n_hops,
-            "first_hop": _first_hops(found, self.truth(queries).ids[:, 0]),
+            "first_hop": first_hops(trace.offsets, trace.vertices, trace.hops, targets),
             "seconds": _time_each(search, queries),
         }
 
     def _run_peer(self, job: Job) -> Outcome:
         data, peer = self.source.data, str(job.method.peer)
-        made, skipped = make_methods([peer])
+        made, skipped = make_methods([peer], job.seed)
         if skipped:
             return Outcome({}, {"skipped": skipped[peer]})
         method = made[peer]
@@ -262,17 +273,6 @@ class Workshop:
             "seconds": seconds,
         }
         return Outcome(arrays, {"knob": knob, "build_seconds": built})
-
-
-def _first_hops(found: SearchResult, targets: NDArray[np.int64]) -> NDArray[np.int32]:
-    """The hop in which each query visited its target, −1 for never [n_queries]."""
-    trace = found.trace
-    assert trace is not None
-    query_of = np.repeat(np.arange(len(targets)), np.diff(trace.offsets))  # [n_visits]
-    hit = np.flatnonzero(trace.vertices == targets[query_of])
-    first = np.full(len(targets), -1, dtype=np.int32)
-    first[query_of[hit]] = trace.hops[hit]  # a vertex is visited once
-    return first
 
 
 def _time_each(

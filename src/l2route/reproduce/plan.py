@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from l2route.graph import GRAPH_KINDS, GraphKind
@@ -12,6 +13,8 @@ from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 
 EXPERIMENTS = ("table1", "routing", "ablation", "sota")
 """What there is a file for, in the order that `all` runs them."""
+TOY_PICTURE = Path("toy") / "toy.png"
+"""Where a run of all experiments keeps the toy example's picture."""
 SpaceKind = Literal["original", "pca", "learned"]
 GraphSpace = Literal["original", "pca", "better"]
 
@@ -66,6 +69,11 @@ class Cell:
     recall: float | None = None
     """The paper's recall@1; None where it prints none."""
 
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """Where it is in a table: method, budget and compression."""
+        return self.method, self.budget, self.compression
+
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
@@ -86,6 +94,7 @@ class PaperDataset:
 
     name: str
     dim: int
+    n_base: int
     prefixes: tuple[str, ...]
 
 
@@ -103,29 +112,33 @@ def read_experiment(name: str) -> Experiment:
 def paper_datasets() -> dict[str, PaperDataset]:
     """The paper's datasets by name."""
     return {
-        name: PaperDataset(name, int(entry["dim"]), tuple(entry["prefixes"]))
+        name: PaperDataset(name, entry["dim"], entry["n_base"], tuple(entry["prefixes"]))
         for name, entry in _read_toml("datasets").items()
     }
 
 
-def stands_for(name: str) -> PaperDataset | None:
-    """The paper's dataset that data of this name is of the kind of; None if there is none."""
+def stands_for(name: str, n_base: int) -> PaperDataset | None:
+    """The paper's dataset that data of this name and size is of the kind of; None if there is none.
+
+    Recall falls with the number of vectors: data half or twice as large is no stand-in.
+    """
     for dataset in paper_datasets().values():
-        if name.lower().startswith(dataset.prefixes):
+        is_alike = dataset.n_base / 2 < n_base < dataset.n_base * 2
+        if is_alike and name.lower().startswith(dataset.prefixes):
             return dataset
     return None
 
 
-def cells_for(experiment: Experiment, name: str, dim: int) -> list[Cell]:
-    """The cells of an experiment on data of this name and dimension, in the file's order.
+def cells_for(experiment: Experiment, name: str, n_base: int, dim: int) -> list[Cell]:
+    """The cells of an experiment on data of this name and shape, in the file's order.
 
     Data of the dimension of the dataset that it stands in for has the paper's k. Other data has
     `rerank_for`'s, and all cells that leave something to route with. The paper's figure stands
     beside either, if the data stands in for a dataset at all.
     """
-    kind = stands_for(name)
-    theirs = {_place(cell): cell for cell in experiment.cells if kind and cell.dataset == kind.name}
-    places = dict.fromkeys(_place(cell) for cell in experiment.cells)
+    kind = stands_for(name, n_base)
+    theirs = {cell.place: cell for cell in experiment.cells if kind and cell.dataset == kind.name}
+    places = dict.fromkeys(cell.place for cell in experiment.cells)
     cells = []
     for place in places:
         method, budget, compression = place
@@ -157,14 +170,12 @@ def rerank_for(budget: int, compression: int, dim: int) -> int:
 
 def _rdcs(budget: int, compression: int, k: int, dim: int) -> int:
     """What a budget leaves to route with; below 1 if nothing."""
+    if dim < compression:
+        return 0
     try:
         return Budget.of_total(budget, dim, dim // compression, k).routing
     except ValueError:
         return 0
-
-
-def _place(cell: Cell) -> tuple[str, int, int]:
-    return cell.method, cell.budget, cell.compression
 
 
 def _read_toml(name: str) -> dict[str, Any]:

@@ -3,14 +3,15 @@
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from l2route.data import Dataset
 from l2route.metrics import recall_at
-from l2route.reproduce.jobs import Job, Source, Workshop
+from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
 from l2route.reproduce.plan import Cell, cells_for, read_experiment
 from l2route.reproduce.store import PlannedTable, Store, plan_table
+from l2route.training.log import Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,15 @@ class Progress:
     """What was finished last, and what it came to."""
     now: str
     """What is being made; nothing at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A job, the first cell that asks for it, and who makes it."""
+
+    cell: Cell
+    job: Job
+    shop: Workshop
 
 
 def run_experiments(
@@ -50,76 +60,88 @@ def run_experiments(
     _check_names(list(sources.values()))
     store = Store(directory)
     store.create()
-    tables: list[PlannedTable] = []
-    jobs: dict[str, tuple[Cell, Job, Source]] = {}
-    for experiment in map(read_experiment, names):
+    with store.locked():
+        tables: list[PlannedTable] = []
+        todo: dict[str, Todo] = {}
+        shops = {path: Workshop(source, store.cache, seed) for path, source in sources.items()}
         for path, source in sources.items():
-            name, dim = source.data.name, source.data.base.shape[1]
-            cells = [
-                (cell, Job.of(cell, experiment.methods[cell.method], source, minutes, seed))
-                for cell in cells_for(experiment, name, dim)
-            ]
-            command = _command(experiment.name, path, minutes, seed)
-            tables.append(plan_table(experiment, name, cells, command))
-            for cell, job in cells:
-                jobs.setdefault(job.key, (cell, job, source))
-    store.write_plan(tables)
-    _run_jobs(list(jobs.values()), store, seed, on_progress or _ignore)
+            store.write_source(source, shops[path].truth(source.data.query))
+        for experiment in map(read_experiment, names):
+            for path, source in sources.items():
+                cells = [
+                    (cell, Job.of(cell, experiment.methods[cell.method], source, minutes, seed))
+                    for cell in cells_for(experiment, source.data.name, *source.data.base.shape)
+                ]
+                command = _command(experiment.name, path, directory, minutes, seed)
+                tables.append(plan_table(experiment, source, cells, command))
+                for cell, job in cells:
+                    todo.setdefault(job.key, Todo(cell, job, shops[path]))
+        store.write_plan(tables)
+        _run_all(list(todo.values()), store, on_progress or _ignore)
 
 
-def _command(name: str, path: Path, minutes: float | None, seed: int) -> str:
-    """What makes a table again, with the file's name alone: its folder is nobody's business."""
-    words = ["l2route", "reproduce", name, "--data", path.name]
+def _command(name: str, path: Path, directory: Path, minutes: float | None, seed: int) -> str:
+    """What makes a table again, with names alone: folders are nobody's business."""
+    words = ["l2route", "reproduce", name, "--data", path.name, "--out", directory.name]
     words += [] if minutes is None else ["--minutes-per-run", f"{minutes:g}"]
     words += [] if seed == 0 else ["--seed", str(seed)]
     return shlex.join(words)
 
 
-def _run_jobs(
-    jobs: Sequence[tuple[Cell, Job, Source]],
-    store: Store,
-    seed: int,
-    on_progress: Callable[[Progress], None],
-) -> None:
-    left = [(cell, job, source) for cell, job, source in jobs if not store.has(job.key)]
-    expected = sum(job.expected_seconds for _, job, _ in left)
+def _run_all(every: Sequence[Todo], store: Store, on_progress: Callable[[Progress], None]) -> None:
+    left = [todo for todo in every if not store.is_finished(todo.job.key)]
+    expected = sum(todo.job.expected_seconds for todo in left)
     spent = planned = 0.0
     last = "started"
-    shops: dict[str, Workshop] = {}
-    for i, (cell, job, source) in enumerate(left):
-        n_done = len(jobs) - len(left) + i
+    for i, todo in enumerate(left):
+        n_done = len(every) - len(left) + i
         rest = (expected - planned) * (spent / planned if planned else 1.0)
-        _tell(store, on_progress, Progress(n_done, len(jobs), rest, last, _named(cell)))
+        progress = Progress(n_done, len(every), rest, last, _named(todo.cell))
+        _keep(store, progress)
+        on_progress(progress)
         begin = time.perf_counter()
-        if source.digest not in shops:
-            shops[source.digest] = Workshop(source, store.cache, seed)
-            store.write_truth(source, shops[source.digest].truth(source.data.query))
-        store.write(job, shops[source.digest].run(job))
+        store.write(todo.job, _outcome(todo, store, progress))
         spent += time.perf_counter() - begin
-        planned += job.expected_seconds
-        last = _said(cell, job, store)
-    _tell(store, on_progress, Progress(len(jobs), len(jobs), 0.0, last, ""))
+        planned += todo.job.expected_seconds
+        last = _said(todo, store)
+    done = Progress(len(every), len(every), 0.0, last, "")
+    _keep(store, done)
+    on_progress(done)
+
+
+def _outcome(todo: Todo, store: Store, progress: Progress) -> Outcome:
+    """A job's result; a cell that cannot be made is skipped, for the sake of the others."""
+    begin = time.perf_counter()
+
+    def on_event(event: Event) -> None:
+        left = max(0.0, progress.seconds_left - (time.perf_counter() - begin))
+        words = f"step {event.step:,} of about {event.n_steps:,}, validation {event.recall:.3f}"
+        _keep(store, replace(progress, seconds_left=left, now=f"{progress.now}: {words}"))
+
+    try:
+        return todo.shop.run(todo.job, on_event)
+    except (ValueError, RuntimeError) as error:
+        return Outcome({}, {"skipped": str(error)})
 
 
 def _named(cell: Cell) -> str:
     return f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
 
 
-def _said(cell: Cell, job: Job, store: Store) -> str:
+def _said(todo: Todo, store: Store) -> str:
     """What a finished cell came to, in a line."""
-    name = _named(cell)
-    result = store.read(job.key)
+    result = store.read(todo.job.key)
     assert result is not None  # it has just been written
     if "skipped" in result.facts:
-        return f"{name}: skipped, {result.facts['skipped']}"
-    recall = recall_at(result.arrays["distances"][:, None], store.nearest(job.digest)[:, None], 1)
-    paper = "" if cell.recall is None else f" (paper {cell.recall:.3f})"
-    return f"{name}: recall@1 {recall:.3f}{paper}"
+        return f"{_named(todo.cell)}: skipped, {result.facts['skipped']}"
+    nearest = store.nearest(todo.job.digest)
+    recall = recall_at(result.arrays["distances"][:, None], nearest[:, None], 1)
+    paper = "" if todo.cell.recall is None else f" (paper {todo.cell.recall:.3f})"
+    return f"{_named(todo.cell)}: recall@1 {recall:.3f}{paper}"
 
 
-def _tell(store: Store, on_progress: Callable[[Progress], None], progress: Progress) -> None:
+def _keep(store: Store, progress: Progress) -> None:
     store.write_progress({**asdict(progress), "time": time.time()})
-    on_progress(progress)
 
 
 def _check_names(sources: Sequence[Source]) -> None:

@@ -1,12 +1,16 @@
 """A run's directory: raw results, the plan they belong to, and how far the run has come."""
 
+import fcntl
+import hashlib
 import json
 import os
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -42,6 +46,8 @@ class PlannedTable:
 
     name: str
     dataset: str
+    digest: str
+    """Of the data."""
     title: str
     source: str
     about: str
@@ -80,9 +86,28 @@ class Store:
         for name in ("results", "data", "cache"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
 
-    def has(self, key: str) -> bool:
-        """Whether a job is finished."""
-        return self._facts(key).exists()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of the directory for the length of a block."""
+        with (self.directory / ".lock").open("wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ValueError(f"expected one run at a time in {self.directory}") from None
+            yield
+
+    def is_locked(self) -> bool:
+        """Whether a run is going on."""
+        try:
+            with self.locked():
+                return False
+        except ValueError:
+            return True
+
+    def is_finished(self, key: str) -> bool:
+        """Whether a job has a result; one that was skipped may be possible by now."""
+        result = self.read(key)
+        return result is not None and "skipped" not in result.facts
 
     def write(self, job: Job, outcome: Outcome) -> None:
         """Keep what a job came to."""
@@ -99,30 +124,51 @@ class Store:
         )
 
     def read(self, key: str) -> Result | None:
-        """A job's result; None if it is not finished."""
-        if not self.has(key):
+        """A job's result; None if there is none, or none that is whole."""
+        try:
+            facts = json.loads(self._facts(key).read_text(encoding="utf-8"))
+            return Result(
+                read_npz(self._arrays(key)),
+                facts["facts"],
+                facts["job"],
+                facts["versions"],
+                facts["machine"],
+                facts["finished"],
+            )
+        except (OSError, ValueError, KeyError):
             return None
-        facts = json.loads(self._facts(key).read_text(encoding="utf-8"))
-        return Result(
-            read_npz(self._arrays(key)),
-            facts["facts"],
-            facts["job"],
-            facts["versions"],
-            facts["machine"],
-            facts["finished"],
-        )
 
-    def write_truth(self, source: Source, truth: Truth) -> None:
-        """Keep the nearest neighbours of the test queries."""
+    def write_source(self, source: Source, truth: Truth) -> None:
+        """Keep what data is, and the nearest neighbours of its test queries."""
         arrays: dict[str, NDArray[Any]] = {
             "ids": truth.ids[:, 0],
             "distances": truth.distances[:, 0],
         }
         write_npz(self.directory / "data" / f"{source.digest}.npz", arrays)
+        data = source.data
+        facts = {
+            "name": data.name,
+            "metric": data.metric,
+            "dim": data.base.shape[1],
+            "n_base": len(data.base),
+            "n_learn": len(source.learn),
+            "n_query": len(data.query),
+        }
+        _write_json(self.directory / "data" / f"{source.digest}.json", facts)
 
     def nearest(self, digest: str) -> NDArray[np.float32]:
         """True nearest distances of the test queries of some data [n_queries]."""
         return read_npz(self.directory / "data" / f"{digest}.npz")["distances"]
+
+    def describe(self, digest: str) -> str:
+        """What some data is, in a sentence."""
+        path = self.directory / "data" / f"{digest}.json"
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return (
+            f"{facts['n_base']:,} vectors of {facts['dim']} dimensions by {facts['metric']}, "
+            f"{facts['n_learn']:,} training and {facts['n_query']:,} test queries "
+            f"(data {digest})."
+        )
 
     def write_plan(self, tables: Sequence[PlannedTable]) -> None:
         """Add tables to the plan, in place of those of the same name on the same data."""
@@ -162,28 +208,26 @@ class Store:
 
 
 def plan_table(
-    experiment: Experiment, dataset: str, cells: Sequence[tuple[Cell, Job]], command: str
+    experiment: Experiment, source: Source, cells: Sequence[tuple[Cell, Job]], command: str
 ) -> PlannedTable:
-    """An experiment's table on one dataset, of these cells and their jobs."""
-    there = {_place(cell) for cell, _ in cells}
+    """An experiment's table on some data, of these cells and their jobs."""
+    dataset, digest = source.data.name, source.digest
+    there = {cell.place for cell, _ in cells}
     planned = []
     for cell, job in cells:
         method = experiment.methods[cell.method]
-        rivals = (name for name in method.against if _place(replace(cell, method=name)) in there)
+        rivals = (name for name in method.against if replace(cell, method=name).place in there)
         planned.append(PlannedCell(cell, method.label, job.key, next(rivals, None)))
     return PlannedTable(
         experiment.name,
         dataset,
+        digest,
         experiment.title,
         experiment.source,
         experiment.about,
         command,
         tuple(planned),
     )
-
-
-def _place(cell: Cell) -> tuple[str, int, int]:
-    return cell.method, cell.budget, cell.compression
 
 
 def _identity(table: PlannedTable) -> tuple[str, str]:
@@ -202,14 +246,28 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
         beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
+@cache
 def _versions() -> dict[str, str]:
-    known = {"python": platform.python_version()}
+    known = {"python": platform.python_version(), "l2route's code": _code()}
     for package in _PACKAGES:
         try:
             known[package] = version(package)
         except PackageNotFoundError:
             continue
     return known
+
+
+def _code() -> str:
+    """Hash of the package's own files: its version does not change with every edit."""
+    package = Path(_core.__file__).parent, Path(__file__).parent.parent
+    files = {
+        file.name if file.suffix == ".so" else str(file.relative_to(package[1])): file
+        for file in (*package[0].glob("_core*.so"), *package[1].rglob("*.py"))
+    }
+    hashed = hashlib.sha256()
+    for name in sorted(files):
+        hashed.update(name.encode() + files[name].read_bytes())
+    return hashed.hexdigest()[:12]
 
 
 def _machine() -> dict[str, Any]:

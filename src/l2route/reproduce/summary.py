@@ -1,7 +1,7 @@
 """Tables of a run, computed from its raw results alone, with the paper's figures beside ours."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,30 @@ HEADINGS = (
     ("recall@1", "share of test queries whose nearest neighbour is found"),
     ("paper", "the paper's figure on its data of the same kind"),
     ("difference", "ours less the paper's, in points"),
-    ("gain", "over plain search at the same budget, in points; ▼ less than the paper gains"),
-    ("paper's gain", "in points"),
+    ("gain", "over what the row is held against, in points; ▼ less than the paper gains"),
+    ("paper's gain", "the same of the paper's figures"),
+    ("over original", "gain over the original vectors at the same budget, where that is another"),
+    ("paper's", "the same of the paper's figures"),
+    ("distances", "distance computations per query, mean"),
     ("learned in", "true neighbours, oracle, steps and validation"),
     ("µs/query", "median, one query at a time, one thread"),
 )
 """Columns of a table, and what they mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a cell has over another one, here and in the paper; None where there is nothing."""
+
+    ours: float | None
+    paper: float | None
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the paper gains, and gains more."""
+        if self.ours is None or self.paper is None:
+            return False
+        return self.paper > 0 and round(self.ours, 3) < round(self.paper, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +57,10 @@ class Figure:
     recall: float | None
     error: float | None
     """Standard error of the recall."""
-    gain: float | None
+    gain: Gain
     """Over the method that it is held against."""
-    paper_gain: float | None
+    over_original: Gain
+    """Over the original vectors, where that is another one."""
     n_computed: float | None
     """Distance computations, mean over the queries."""
     microseconds: float | None
@@ -58,10 +77,8 @@ class Figure:
 
     @property
     def falls_short(self) -> bool:
-        """Whether the paper gains, and gains more."""
-        if self.gain is None or self.paper_gain is None:
-            return False
-        return self.paper_gain > 0 and round(self.gain, 3) < round(self.paper_gain, 3)
+        """Whether one of its gains is less than the paper's."""
+        return self.gain.falls_short or self.over_original.falls_short
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,7 @@ class Table:
 
     name: str
     dataset: str
+    digest: str
     title: str
     source: str
     about: str
@@ -84,41 +102,54 @@ def summarize(store: Store) -> list[Table]:
 
 def _table(planned: PlannedTable, store: Store) -> Table:
     results = {cell.key: store.read(cell.key) for cell in planned.cells}
-    recalls = {
-        _place(cell.cell, cell.cell.method): _recalls(results[cell.key], store)
+    shares = {
+        cell.cell.place: Share(_recalls(results[cell.key], store), cell.cell.recall)
         for cell in planned.cells
     }
-    papers = {_place(cell.cell, cell.cell.method): cell.cell.recall for cell in planned.cells}
-    figures = tuple(_figure(cell, results[cell.key], recalls, papers) for cell in planned.cells)
     return Table(
         planned.name,
         planned.dataset,
+        planned.digest,
         planned.title,
         planned.source,
         planned.about,
         planned.command,
-        figures,
+        tuple(_figure(cell, results[cell.key], shares) for cell in planned.cells),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a cell found, query by query, and the paper's recall."""
+
+    found: NDArray[np.bool_] | None
+    paper: float | None
+
+    def over(self, other: "Share | None") -> Gain:
+        """What it has over another cell."""
+        if other is None:
+            return Gain(None, None)
+        return Gain(_difference(self.found, other.found), _difference(self.paper, other.paper))
+
+
 def _figure(
-    planned: PlannedCell,
-    result: Result | None,
-    recalls: dict[Any, NDArray[np.bool_] | None],
-    papers: dict[Any, float | None],
+    planned: PlannedCell, result: Result | None, shares: Mapping[tuple[str, int, int], Share]
 ) -> Figure:
     cell = planned.cell
-    mine = recalls[_place(cell, cell.method)]
-    rival = None if planned.against is None else _place(cell, planned.against)
+    mine = shares[cell.place]
+    rival = None if planned.against is None else replace(cell, method=planned.against).place
+    original = ("original", cell.budget, 1)
+    is_another = planned.against is not None and original not in (rival, cell.place)
     arrays = {} if result is None else result.arrays
     facts = {} if result is None else result.facts
+    found = mine.found
     return Figure(
         cell=cell,
         label=planned.label,
-        recall=None if mine is None else float(mine.mean()),
-        error=None if mine is None or len(mine) < 2 else standard_error(mine),
-        gain=_difference(mine, None if rival is None else recalls[rival]),
-        paper_gain=_difference(cell.recall, None if rival is None else papers[rival]),
+        recall=None if found is None else float(found.mean()),
+        error=None if found is None or len(found) < 2 else standard_error(found),
+        gain=mine.over(None if rival is None else shares[rival]),
+        over_original=mine.over(shares.get(original) if is_another else None),
         n_computed=float(arrays["n_computed"].mean()) if "n_computed" in arrays else None,
         microseconds=float(np.median(arrays["seconds"])) * 1e6 if "seconds" in arrays else None,
         learn_seconds=facts.get("learn_seconds"),
@@ -150,10 +181,6 @@ def _difference(ours: Any, theirs: Any) -> float | None:
     return float(np.mean(ours)) - float(np.mean(theirs))
 
 
-def _place(cell: Cell, method: str) -> tuple[str, int, int]:
-    return method, cell.budget, cell.compression
-
-
 def as_markdown(tables: Sequence[Table], store: Store) -> str:
     """All tables as a page of Markdown."""
     parts = ["# The paper's evaluation, repeated", _preface(store)]
@@ -161,38 +188,46 @@ def as_markdown(tables: Sequence[Table], store: Store) -> str:
         ours = [table for table in tables if table.name == name]
         parts += [f"## {ours[0].source}: {_lower(ours[0].title)}", ours[0].about]
         for table in ours:
-            parts += [f"### {table.dataset}", _rows(table), f"    {table.command}"]
+            parts += [f"### {table.dataset}", store.describe(table.digest), _rows(table)]
+            parts += [*skipped_in(table), f"    {table.command}"]
             if table.name == "routing":
                 parts.append(_curves(table))
     return "\n\n".join(parts) + "\n"
 
 
-def _preface(store: Store) -> str:
-    """What holds for all tables."""
+def contexts(store: Store) -> list[str]:
+    """Machines, seeds and versions that results come from, each once."""
     results = [
         result
         for table in store.tables()
         for cell in table.cells
         if (result := store.read(cell.key)) is not None
     ]
-    machines = dict.fromkeys(
-        f"{r.machine['n_cores']} cores of {r.machine['processor']} ({r.machine['simd']})"
+    lines = dict.fromkeys(
+        f"{r.machine['n_cores']} cores of {r.machine['processor']} ({r.machine['simd']}), "
+        f"seed {r.job['seed']}, "
+        + ", ".join(f"{name} {number}" for name, number in r.versions.items())
         for r in results
     )
-    versions = dict.fromkeys(
-        ", ".join(f"{name} {number}" for name, number in r.versions.items()) for r in results
-    )
-    seeds = dict.fromkeys(str(r.job["seed"]) for r in results)
+    return list(lines)
+
+
+def _preface(store: Store) -> str:
+    """What holds for all tables."""
     return (
         "Recall@1 on test queries, which nothing was chosen by. The paper's figures stand beside "
-        "ours; its data are of the same kind and not the same. Gains are in points over the plain "
-        "search that a row is held against; where ours is below the paper's it is marked ▼. Time "
-        "to learn is all of it: true neighbours of the training queries, oracle, steps, "
-        "validation. A query's time is the median of queries that come one by one, on one "
-        "thread.\n\n"
-        f"Machine: {'; '.join(machines)}. Versions: {'; '.join(versions)}. "
-        f"Seed: {', '.join(seeds)}."
+        "ours; its data are of the same kind and not the same. A gain is in points over the row "
+        "that a row is held against: PCA of the same dimension, or the original vectors; where "
+        "ours is below the paper's it is marked ▼. Time to learn is that of true neighbours of the "
+        "training queries, oracle, steps and validation; the graph was there. A query's time is "
+        "the median of queries that come one by one, on one thread.\n\nMeasured on "
+        f"{'; '.join(contexts(store)) or 'nothing yet'}."
     )
+
+
+def skipped_in(table: Table) -> list[str]:
+    """Why rows have no result, a sentence each."""
+    return [f"{method_of(f)}: skipped, {f.skipped}." for f in table.figures if f.skipped]
 
 
 def _rows(table: Table) -> str:
@@ -206,7 +241,6 @@ def cells_of(figure: Figure) -> list[str]:
     """A figure's row as people read it."""
     cell = figure.cell
     recall = MISSING if figure.recall is None else f"{figure.recall:.3f}"
-    difference = _difference(figure.recall, cell.recall)
     return [
         str(cell.budget),
         method_of(figure),
@@ -214,12 +248,17 @@ def cells_of(figure: Figure) -> list[str]:
         str(cell.rdcs),
         "skipped" if figure.skipped else recall,
         MISSING if cell.recall is None else f"{cell.recall:.3f}",
-        points(difference),
-        points(figure.gain) + (" ▼" if figure.falls_short else ""),
-        points(figure.paper_gain),
+        points(_difference(figure.recall, cell.recall)),
+        *_shown(figure.gain),
+        *_shown(figure.over_original),
+        MISSING if figure.n_computed is None else f"{figure.n_computed:.0f}",
         MISSING if figure.learn_seconds is None else f"{figure.learn_seconds:.0f} s",
         MISSING if figure.microseconds is None else f"{figure.microseconds:.0f}",
     ]
+
+
+def _shown(gain: Gain) -> tuple[str, str]:
+    return points(gain.ours) + (" ▼" if gain.falls_short else ""), points(gain.paper)
 
 
 def method_of(figure: Figure) -> str:
