@@ -15,6 +15,7 @@ from rich.table import Table
 from typer.main import get_command
 
 from l2route import datasets as public
+from l2route.contrib.commands import export
 from l2route.data import check_vectors
 from l2route.demo import run_demo
 from l2route.evaluation.measure import N_ANSWERS, measure_all
@@ -276,6 +277,7 @@ def demo(
 
 for command in (paper.reproduce, paper.progress, paper.report):
     app.command()(command)
+app.add_typer(export, name="export")
 
 
 @app.command()

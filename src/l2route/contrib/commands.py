@@ -1,0 +1,36 @@
+"""The command line's part for other systems: `export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import faiss
+import typer
+
+from l2route.contrib.faiss_export import to_faiss
+from l2route.formats import replacing
+from l2route.index import load
+
+export = typer.Typer(help="Write an index for another system.")
+
+
+@export.command("faiss")
+def export_faiss(
+    index: Annotated[Path, typer.Argument(help="Directory of an index.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for faiss.read_index.")],
+    space: Annotated[
+        str | None, typer.Option(help="Routing space; by default the index's last.")
+    ] = None,
+    rerank: Annotated[
+        int | None, typer.Option(help="Vertices to rerank for ten answers (k_factor is a tenth).")
+    ] = None,
+) -> None:
+    """Write an index that stock faiss reads and searches."""
+    made = to_faiss(load(index), space, rerank)
+    with replacing(out) as beside:
+        faiss.write_index(made, str(beside))
+    print(out)
+
+
+@export.callback()
+def targets() -> None:
+    """Write an index for another system."""

@@ -1,0 +1,141 @@
+"""An index as stock faiss has it: linear transform, HNSW over routing vectors, refine.
+
+What is exported is loaded by `faiss.read_index` and searched without l2route. faiss refines only by
+the metric that it searched with, so where answers are by l2 the inner product that steers a walk
+becomes an l2 distance: with s² = C − |f|² − 2b beside each routing vector f of bias b, and 0 beside
+the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike.
+"""
+
+from typing import Any
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.graph import Graph, faiss_metric
+from l2route.index import RoutingIndex
+from l2route.search import BaseVectors, RoutingSpace
+
+EF_SEARCH = 64
+"""Beam width of an exported index, unless it reranks more."""
+
+
+def to_faiss(index: RoutingIndex, space: str | None = None, rerank: int | None = None) -> Any:
+    """Make a faiss index that walks and answers as an index does.
+
+    faiss reranks k · `k_factor` vertices for k answers, and its beam is `efSearch` wide, which must
+    not be less; both can be changed later (see `hnsw_of`).
+
+    Args:
+        index: what to export; its graph must have one entry.
+        space: name of the space to route in; the index's own choice by default.
+        rerank: vertices to rerank for ten answers; by default what the space was made for.
+
+    Returns:
+        A faiss index that owns all its parts; `faiss.write_index` keeps it.
+    """
+    searcher = index.searcher(space)
+    if len(index.graph.entries) != 1:
+        raise ValueError(f"expected a graph with one entry, got {len(index.graph.entries)}")
+    routed = searcher.space
+    if not searcher.reranks:
+        made, parts = _hnsw(index.graph, index.base.vectors(), faiss_metric(index.base.metric)), []
+    else:
+        rows, matrix, offset, metric = _as_one_metric(routed, index.base)
+        inner = _hnsw(index.graph, rows, metric)
+        transform = _transform(matrix, offset)
+        steered = faiss.IndexPreTransform(transform, inner)
+        exact = faiss.IndexFlat(index.dim, metric)
+        exact.add(np.ascontiguousarray(index.base.vectors()))
+        made, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
+        n_rerank = routed.rerank if rerank is None else rerank
+        made.k_factor = max(1.0, n_rerank / 10)
+        inner.hnsw.efSearch = max(EF_SEARCH, n_rerank)
+    if index.base.metric == "cosine":
+        normal = faiss.NormalizationTransform(index.dim)
+        parts += [made, normal]
+        made = faiss.IndexPreTransform(normal, made)
+    if index.labels is not None:
+        parts.append(made)
+        made = _labelled(made, index.labels)
+    # Reading back gives an index that owns its parts; until then `parts` keeps them alive.
+    owned = faiss.deserialize_index(faiss.serialize_index(made))
+    del parts
+    return owned
+
+
+def hnsw_of(index: Any) -> Any:
+    """The HNSW inside an exported index, on which `efSearch` is set: `hnsw_of(index).efSearch`."""
+    inner = faiss.downcast_index(index)
+    while not isinstance(inner, faiss.IndexHNSW):
+        inner = faiss.downcast_index(
+            inner.base_index if isinstance(inner, faiss.IndexRefine) else inner.index
+        )
+    return inner.hnsw
+
+
+def _as_one_metric(
+    space: RoutingSpace, base: BaseVectors
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None, int]:
+    """Routing vectors, the queries' matrix and offset, and the metric of both walk and refine."""
+    rows = space.rows[:, : space.dim]
+    eye = np.eye(base.dim, dtype=np.float32)
+    matrix = eye if space.query_matrix is None else space.query_matrix
+    if space.scorer == "l2":
+        if base.metric == "ip" or space.bias is not None:
+            raise ValueError("expected a space that routes by inner product, as answers are ranked")
+        return rows, matrix, None, faiss.METRIC_L2
+    bias = np.zeros(len(rows), dtype=np.float32) if space.bias is None else space.bias
+    wider = np.vstack([matrix, np.zeros((1, base.dim), dtype=np.float32)])
+    if base.metric == "ip":
+        one = np.zeros(space.dim + 1, dtype=np.float32)
+        one[-1] = 1
+        return np.column_stack([rows, bias]), wider, one, faiss.METRIC_INNER_PRODUCT
+    short = np.einsum("nd,nd->n", rows, rows, dtype=np.float64) + 2.0 * bias
+    lift = np.sqrt(short.max() - short).astype(np.float32)
+    return np.column_stack([rows, lift]), wider, None, faiss.METRIC_L2
+
+
+def _transform(matrix: NDArray[np.float32], offset: NDArray[np.float32] | None) -> Any:
+    rows, columns = matrix.shape
+    transform = faiss.LinearTransform(columns, rows, offset is not None)
+    faiss.copy_array_to_vector(np.ascontiguousarray(matrix).ravel(), transform.A)
+    if offset is not None:
+        faiss.copy_array_to_vector(offset, transform.b)
+    transform.is_trained = True
+    return transform
+
+
+def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
+    """Faiss's HNSW over these vectors with the links of a graph."""
+    layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
+    links = max(-(-layers[0].shape[1] // 2), *(layer.shape[1] for layer in layers[1:]), 1)
+    index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
+    index.storage.add(np.ascontiguousarray(rows, dtype=np.float32))
+    index.ntotal = graph.n_vertices
+    widths = faiss.vector_to_array(index.hnsw.cum_nneighbor_per_level)
+    levels = np.ones(graph.n_vertices, dtype=np.int32)  # 1 is the bottom layer alone
+    for layer in graph.upper:
+        levels[layer.vertices] += 1
+    offsets = np.concatenate([[0], np.cumsum(widths[levels])])
+    neighbors = np.full(int(offsets[-1]), -1, dtype=np.int32)
+    vertices: list[NDArray[Any]] = [np.arange(graph.n_vertices)]
+    vertices += [layer.vertices for layer in reversed(graph.upper)]
+    for begin, ids, rows_ in zip(widths, vertices, layers, strict=False):
+        places = offsets[ids] + begin
+        neighbors[places[:, None] + np.arange(rows_.shape[1])] = rows_
+    faiss.copy_array_to_vector(levels, index.hnsw.levels)
+    faiss.copy_array_to_vector(offsets.astype(np.uint64), index.hnsw.offsets)
+    faiss.copy_array_to_vector(neighbors, index.hnsw.neighbors)
+    index.hnsw.entry_point = int(graph.entries[0])
+    index.hnsw.max_level = len(graph.upper)
+    index.hnsw.efSearch = EF_SEARCH
+    return index
+
+
+def _labelled(index: Any, labels: NDArray[np.int64]) -> Any:
+    """An index whose answers have these names; faiss takes it empty only, so it is put in later."""
+    named = faiss.IndexIDMap(faiss.IndexFlat(index.d, index.metric_type))
+    faiss.copy_array_to_vector(labels, named.id_map)
+    named.index, named.ntotal = index, index.ntotal
+    return named

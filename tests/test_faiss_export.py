@@ -1,0 +1,154 @@
+"""What is exported to faiss answers there as it does here."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from l2route import RoutingIndex, from_faiss
+from l2route.contrib.faiss_export import hnsw_of, to_faiss
+from l2route.data import Metric
+from l2route.datasets import demo_words
+from l2route.graph import Graph, GraphKind
+from l2route.metrics import knn_recall_at
+from l2route.search import BaseVectors, RoutingSpace
+from l2route.truth import exact_distances, exact_neighbors
+
+WORDS = demo_words(n_base=2_000, n_learn=1_500, n_query=300).dataset
+METRICS: tuple[Metric, ...] = ("l2", "cosine", "ip")
+
+
+def learned(
+    metric: Metric, graph: GraphKind = "nsw", dim: int | None = None
+) -> tuple[RoutingIndex, RoutingSpace]:
+    """An index with a space that steers otherwise than the original one, whatever it is worth."""
+    index = RoutingIndex.build(WORDS.base, metric, graph=graph, degree=16, ef_construction=60)
+    rng = np.random.default_rng(0)
+    rows = index.base.rows + 0.05 * rng.normal(size=index.base.rows.shape).astype(np.float32)
+    matrix = None
+    if dim is not None:
+        matrix = np.linalg.qr(rng.normal(size=(index.dim, index.dim)))[0][:dim].astype(np.float32)
+        rows = np.zeros((len(rows), -(-dim // 16) * 16), dtype=np.float32)
+        rows[:, :dim] = index.base.vectors() @ matrix.T
+    rows[:, dim or index.dim :] = 0
+    bias = -0.5 * (rows**2).sum(axis=1) if metric == "l2" else 0.1 * rng.normal(size=len(rows))
+    space = RoutingSpace(
+        rows, dim or index.dim, "ip", matrix, bias.astype(np.float32), "learned", 30
+    )
+    return RoutingIndex(index.base, index.graph, [space]), space
+
+
+@pytest.mark.parametrize("dim", [None, 20])
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_flat_graph_gives_the_same_answers(metric: Metric, dim: int | None) -> None:
+    """Same ids in the same order, whatever the metric, the dimension and the beam."""
+    index, _ = learned(metric, dim=dim)
+    stock = to_faiss(index)
+    for ef in (30, 100):
+        hnsw_of(stock).efSearch = ef
+        _, ids = stock.search(WORDS.query, 10)
+        ours = index.search(WORDS.query, 10, ef=ef, rerank=30).ids
+        assert (ids == ours).mean() > 0.999
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("space", ["original", "learned"])
+def test_hnsw_has_the_same_recall(metric: Metric, space: str) -> None:
+    """To a tenth of a point at the same efSearch, upper layers included."""
+    index, _ = learned(metric, "hnsw")
+    assert index.graph.upper
+    truth = exact_neighbors(WORDS.base, WORDS.query, 10, metric).distances
+    stock = to_faiss(index, space, rerank=60)
+    hnsw_of(stock).efSearch = 120
+    _, theirs = stock.search(WORDS.query, 10)
+    ours = index.search(WORDS.query, 10, ef=120, rerank=60, space=space).ids
+    recalls = [
+        knn_recall_at(exact_distances(WORDS.base, WORDS.query, ids, metric), truth, 10)
+        for ids in (theirs, ours)
+    ]
+    assert recalls[0] == pytest.approx(recalls[1], abs=0.001)
+
+
+def test_answers_are_true_distances() -> None:
+    """By l2 faiss's distances are those of the original vectors."""
+    index, _ = learned("l2")
+    distances, ids = to_faiss(index).search(WORDS.query, 5)
+    true = ((WORDS.query[:, None] - WORDS.base[ids]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(distances, true, rtol=1e-4, atol=1e-4)
+
+
+def test_labels_are_kept() -> None:
+    """Answers have the names that the index gives its vertices."""
+    plain, space = learned("l2")
+    labels = np.arange(len(plain))[::-1].astype(np.int64) * 7
+    index = RoutingIndex(plain.base, plain.graph, [space], labels)
+    stock = to_faiss(index)
+    hnsw_of(stock).efSearch = 60
+    ours = index.search(WORDS.query, 10, ef=60, rerank=30).ids
+    assert (stock.search(WORDS.query, 10)[1] == ours).mean() > 0.999
+
+
+def test_pca_spaces_leave_too() -> None:
+    """A space that routes by l2 needs no lift."""
+    index = RoutingIndex.build(WORDS.base, degree=16, ef_construction=60, pca_dim=12)
+    stock = to_faiss(index, rerank=50)
+    hnsw_of(stock).efSearch = 80
+    ours = index.search(WORDS.query, 10, ef=80, rerank=50).ids
+    assert (stock.search(WORDS.query, 10)[1] == ours).mean() > 0.999
+
+
+def test_a_faiss_index_learns_and_goes_back() -> None:
+    """In, learned from queries, and out again: faiss finds more at the same beam."""
+    hnsw = faiss.IndexHNSWFlat(WORDS.base.shape[1], 8)
+    hnsw.add(WORDS.base)
+    index = from_faiss(hnsw)
+    index.learn(WORDS.learn, budget=96, rerank=8, steps=10)
+    stock = to_faiss(index)
+    assert stock.ntotal == hnsw.ntotal
+    assert stock.d == hnsw.d
+
+
+def test_stock_faiss_reads_it(tmp_path: Path) -> None:
+    """The command line's file is searched in a process that never imports l2route."""
+    index, _ = learned("cosine", dim=20)
+    index.save(tmp_path / "index.l2r")
+    np.save(tmp_path / "query.npy", WORDS.query)
+    call = [sys.executable, "-m", "l2route", "export", "faiss", str(tmp_path / "index.l2r")]
+    subprocess.run([*call, "-o", str(tmp_path / "out.faiss")], check=True, capture_output=True)
+    script = (
+        "import sys, faiss, numpy as np\n"
+        f"index = faiss.read_index({str(tmp_path / 'out.faiss')!r})\n"
+        f"query = np.load({str(tmp_path / 'query.npy')!r})\n"
+        f"np.save({str(tmp_path / 'ids.npy')!r}, index.search(query, 10)[1])\n"
+        "assert not any(name.startswith('l2route') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+    ours = index.search(WORDS.query, 10, ef=64, rerank=30).ids
+    assert (np.load(tmp_path / "ids.npy") == ours).mean() > 0.999
+
+
+def several_entries() -> RoutingIndex:
+    """A graph that faiss has no form for."""
+    index, _ = learned("l2")
+    return RoutingIndex(index.base, index.graph.entered_at([0, 1]))
+
+
+def l2_walks_for_inner_products() -> RoutingIndex:
+    """A space that faiss could not refine."""
+    base = BaseVectors.of(WORDS.base, "ip")
+    graph = Graph(learned("ip")[0].graph.neighbors, np.zeros(1, np.int32))
+    return RoutingIndex(base, graph, [RoutingSpace(base.rows.copy(), base.dim, "l2", name="odd")])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(several_entries, "one entry, got 2"), (l2_walks_for_inner_products, "by inner product, as")],
+)
+def test_what_faiss_cannot_say_is_refused(make: Callable[[], RoutingIndex], says: str) -> None:
+    """Instead of answers that are silently wrong."""
+    with pytest.raises(ValueError, match=says):
+        to_faiss(make())
