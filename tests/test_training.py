@@ -17,6 +17,7 @@ from l2route import RoutingIndex, load
 from l2route.datasets import demo_words
 from l2route.models import GraphFilter, space_of
 from l2route.search import Budget, Searcher, original_space
+from l2route.training import loop
 from l2route.training.log import Event
 from l2route.training.loop import learn_space, make_model, plain_space
 from l2route.training.options import LearnOptions
@@ -221,6 +222,18 @@ def test_minutes_are_kept(problem: Problem) -> None:
     _, report = learn_space(problem, replace(OPTIONS, steps=None, minutes=0.05))
     assert report.n_steps > 10
     assert report.seconds < 20
+
+
+def test_a_run_ends_after_so_many_epochs(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time that is left is not used; the schedule has come to its end by then."""
+    monkeypatch.setattr(loop, "MIN_STEPS", 10)
+    batch_size = len(problem.train) // 10
+    options = replace(OPTIONS, steps=None, minutes=60.0, epochs=3.0, batch_size=batch_size)
+    _, report = learn_space(problem, options)
+    assert report.n_steps == pytest.approx(30, abs=1)
+    monkeypatch.setattr(loop, "MIN_STEPS", 50)
+    _, report = learn_space(problem, options)
+    assert report.n_steps == 50
 
 
 def test_divergence_is_survived(problem: Problem) -> None:

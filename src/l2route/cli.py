@@ -122,7 +122,7 @@ def learn(
     hidden: Annotated[
         int | None, typer.Option(help="Hidden units of gcn and ffn (1024), or of filter (none).")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time for the steps.")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="Time for the steps, at the most.")] = 5.0,
     steps: Annotated[int | None, typer.Option(help="Number of steps, instead of minutes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     checkpoint: Annotated[

@@ -35,6 +35,8 @@ AVERAGING = 0.99
 """Decay of the average of weights that is validated and kept."""
 FILTER_WALKS, NETWORK_WALKS = 500, 4000
 """Walks per step, of the filter and of models over the whole graph."""
+MIN_STEPS = 2000
+"""Steps that few queries are learned from, however many passes that is."""
 N_VALIDATIONS = 20
 """Times that a run is validated."""
 
@@ -188,6 +190,7 @@ class Run:
             FILTER_WALKS if isinstance(model, GraphFilter) else NETWORK_WALKS
         )
         self.batches = batches(oracle, len(problem.train), batch_size, window, options.seed)
+        self.max_steps = max(MIN_STEPS, options.epochs * len(problem.train) / batch_size)
         for _ in range(self.step):  # a run that goes on goes on with the next batch
             next(self.batches)
 
@@ -204,10 +207,11 @@ class Run:
                 self.spent = time.perf_counter() - started
 
     def share(self) -> float:
-        """How much of the run is done: of its steps, or of its time if it was given time."""
+        """How much of the run is done: of its steps, or else of its time or its passes."""
         if self.options.steps is not None:
             return self.step / self.options.steps
-        return min(1.0, self.spent / (60 * self.options.minutes))
+        of_time = self.spent / (60 * self.options.minutes)
+        return min(1.0, max(of_time, self.step / self.max_steps))
 
     def _learn(self) -> Lesson:
         for group in self.optimizer.param_groups:

@@ -24,7 +24,10 @@ class LearnOptions:
     objective: Objective = "imitation"
     """imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
     minutes: float = 5.0
-    """Wall-clock time for the steps; not used if steps are given."""
+    """Wall-clock time for the steps at the most; not used if steps are given."""
+    epochs: float = 20.0
+    """Passes over the training queries at the most, though never less than 2,000 steps: more of
+    them make test queries worse. Not used if steps are given."""
     steps: int | None = None
     """Number of steps; makes a run reproducible to the last bit."""
     seed: int = 0
@@ -65,6 +68,7 @@ class LearnOptions:
         _require(self.rerank >= 1, "rerank of at least 1", self.rerank)
         _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
         _require(self.minutes > 0, "minutes above 0", self.minutes)
+        _require(self.epochs > 0, "epochs above 0", self.epochs)
         _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
         _require(
             self.batch_size is None or self.batch_size >= 1,
