@@ -203,7 +203,7 @@ class RoutingIndex:
             rerank: how many of them are true distances at the end.
             dim: routing dimension; smaller than the original one, queries are projected.
             model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
-            minutes: time for the steps, which may end sooner; finding the true neighbours comes on top.
+            minutes: time for the steps, at the most; finding the true neighbours comes on top.
             seed: seed of every random choice.
             objective: imitation, teacher or topk.
             hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).

@@ -27,7 +27,7 @@ class LearnOptions:
     """Wall-clock time for the steps at the most; not used if steps are given."""
     epochs: float = 20.0
     """Passes over the training queries at the most, though never less than 2,000 steps: more of
-    them make test queries worse. Not used if steps are given."""
+    them gain nothing. Not used if steps are given."""
     steps: int | None = None
     """Number of steps; makes a run reproducible to the last bit."""
     seed: int = 0
