@@ -53,17 +53,15 @@ ScoreKind score_kind(const std::string& name) {
   throw std::invalid_argument("expected scorer 'l2' or 'ip', got '" + name + "'");
 }
 
-Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::string& simd) {
-  if (matrix.shape(1) % kLanes != 0) {
-    throw std::invalid_argument("expected rows padded to a multiple of 16 floats, got " +
-                                std::to_string(matrix.shape(1)));
-  }
-  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernels(score_kind(scorer), simd),
-          nullptr};
-}
-
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::invalid_argument("expected " + what);
+}
+
+Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::string& simd) {
+  require(matrix.shape(1) % kLanes == 0,
+          "rows padded to a multiple of 16 floats, got " + std::to_string(matrix.shape(1)));
+  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernels(score_kind(scorer), simd),
+          nullptr};
 }
 
 Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {
@@ -212,9 +210,7 @@ class PySearcher {
 // Hops from every vertex to each target of a block [n, words, planes].
 Output<std::uint64_t> hops_to_targets(const Matrix<std::int32_t>& neighbors,
                                       const Array<std::int32_t>& targets) {
-  if (targets.shape(0) > kBlockTargets) {
-    throw std::invalid_argument("expected at most 512 targets in a block");
-  }
+  require(targets.shape(0) <= kBlockTargets, "at most 512 targets in a block");
   auto [planes, array] = new_array<std::uint64_t>({neighbors.shape(0), kBlockWords, kHopPlanes});
   const nb::gil_scoped_release release;
   HopSearch(adjacency_of(neighbors)).run(targets.data(), targets.shape(0), planes);
@@ -304,9 +300,7 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
 Output<float> score_rows(const Matrix<float>& rows, const Array<float>& query,
                          const std::string& scorer, const std::string& simd) {
   const Rows view = rows_of(rows, scorer, simd);
-  if (query.shape(0) != view.width) {
-    throw std::invalid_argument("expected a query padded like the rows");
-  }
+  require(query.shape(0) == view.width, "a query padded like the rows");
   std::vector<VertexId> ids(view.n);
   std::iota(ids.begin(), ids.end(), 0);
   auto [scores, array] = new_array<float>({view.n});

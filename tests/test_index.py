@@ -359,27 +359,29 @@ def test_a_limit_beyond_the_graph_is_no_limit(limit: int) -> None:
         assert np.array_equal(index.search(QUERIES, budget=limit, rerank=N).ids, whole.ids)
 
 
-def run_apart(script: str) -> None:
-    """Run a script that may crash in a process of its own."""
+def run_apart(script: str) -> str:
+    """Run a script that may crash in a process of its own; return what it printed."""
     prelude = "import numpy as np\nfrom l2route import RoutingIndex\n"
     result = subprocess.run(
         [sys.executable, "-c", prelude + script], capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
 
 
 @pytest.mark.parametrize("k", [2**60, 2**61, 2**63, 2**64])
 def test_k_beyond_memory_is_refused(k: int) -> None:
     """A k whose answers no memory can hold is an error and not a crash."""
-    run_apart(f"""
+    said = run_apart(f"""
 index = RoutingIndex.build(np.random.default_rng(0).normal(size=(100, 8)))
 try:
     index.search(np.zeros((8, 8)), k={k})
 except (ValueError, MemoryError):
-    pass
+    print("refused")
 else:
     raise AssertionError("not refused")
 """)
+    assert said == "refused\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to limit the memory")

@@ -1,5 +1,6 @@
 """Networks over all vertices: the paper's two, and the filter with a hidden layer."""
 
+from abc import ABC, abstractmethod
 from operator import index as index_of
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.nn import functional
 from l2route.search import Scorer
 
 
-class CorrectingNetwork(nn.Module):
+class CorrectingNetwork(nn.Module, ABC):
     """A network over all vertices that corrects the plain space; see `CorrectedSpace`."""
 
     def __init__(
@@ -26,9 +27,9 @@ class CorrectingNetwork(nn.Module):
         super().__init__()
         self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
 
+    @abstractmethod
     def correction(self) -> Tensor:
         """What to add to vectors and biases [n, d + 1]."""
-        raise NotImplementedError
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Routing vectors [n, d] and biases [n] of all vertices."""

@@ -100,10 +100,11 @@ def _run_all(every: Sequence[Todo], store: Store, on_progress: Callable[[Progres
         _keep(store, progress)
         on_progress(progress)
         begin = time.perf_counter()
-        store.write(todo.job, _outcome(todo, store, progress))
+        outcome = _outcome(todo, store, progress)
+        store.write(todo.job, outcome)
         spent += time.perf_counter() - begin
         planned += todo.job.expected_seconds
-        last = _said(todo, store)
+        last = _said(todo, outcome, store)
     done = Progress(len(every), len(every), 0.0, last, "")
     _keep(store, done)
     on_progress(done)
@@ -128,14 +129,12 @@ def _named(cell: Cell) -> str:
     return f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
 
 
-def _said(todo: Todo, store: Store) -> str:
+def _said(todo: Todo, outcome: Outcome, store: Store) -> str:
     """What a finished cell came to, in a line."""
-    result = store.read(todo.job.key)
-    assert result is not None  # it has just been written
-    if "skipped" in result.facts:
-        return f"{_named(todo.cell)}: skipped, {result.facts['skipped']}"
+    if "skipped" in outcome.facts:
+        return f"{_named(todo.cell)}: skipped, {outcome.facts['skipped']}"
     nearest = store.nearest(todo.job.digest)
-    recall = recall_at(result.arrays["distances"][:, None], nearest[:, None], 1)
+    recall = recall_at(outcome.arrays["distances"][:, None], nearest[:, None], 1)
     paper = "" if todo.cell.recall is None else f" (paper {todo.cell.recall:.3f})"
     return f"{_named(todo.cell)}: recall@1 {recall:.3f}{paper}"
 
