@@ -35,7 +35,7 @@ class Method:
     objective: Objective = "imitation"
     hidden_dim: int | None = None
     """Hidden units of the model; its own number if not given."""
-    minutes: float = 5.0
+    minutes: float = 10.0
     """Time to learn for, unless a run is told another."""
     against: tuple[str, ...] = ()
     """Methods that a gain is over: the first that has a cell of the same budget and compression."""
