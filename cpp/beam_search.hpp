@@ -5,11 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
-#include "distance.hpp"
 #include "frontier.hpp"
 #include "graph.hpp"
+#include "rows.hpp"
 #include "visited.hpp"
 
 namespace l2route {
@@ -44,9 +45,20 @@ struct Scratch {
   std::vector<VertexId> fresh;
   std::vector<float> scores;
   std::vector<Key> best;
+
+  template <class Frontier>
+  Frontier& frontier() {
+    if constexpr (std::is_same_v<Frontier, SortedFrontier>) {
+      return sorted;
+    } else {
+      return heap;
+    }
+  }
 };
 
-// One query's walk. `budget` bounds the scores computed; the frontier's capacity is the beam width.
+// One query's walk, in steps of two halves: a thread that has several walks at hand can go on with
+// another one while the memory brings what one has asked for. `budget` bounds the scores computed;
+// the frontier's capacity is the beam width.
 template <class Frontier, class Tracer>
 class Walk {
  public:
@@ -57,24 +69,50 @@ class Walk {
         frontier_(frontier),
         tracer_(tracer),
         budget_(budget),
-        visited_(scratch.visited),
-        fresh_(scratch.fresh),
-        scores_(scratch.scores) {
-    visited_.reset(graph.bottom.n);
-    fresh_.resize(graph.max_width);
-    scores_.resize(graph.max_width);
+        visited_(scratch.visited.reset(graph.bottom.n)) {
+    scratch.fresh.resize(graph.max_width);
+    scratch.scores.resize(graph.max_width);
+    fresh_ = scratch.fresh.data();
+    scores_ = scratch.scores.data();
   }
 
+  // The walk does not see this vertex, as if it were not in the graph.
+  void hide(VertexId vertex) { visited_.insert(vertex); }
+
   void run() {
+    start();
+    while (gather()) absorb();
+  }
+
+  // Scores the entry vertices and walks down the upper layers.
+  void start() {
     Key nearest = visit(graph_.entries, graph_.n_entries);
     for (const Layer& layer : graph_.upper) nearest = descend(layer, nearest);
-    while (scorer_.n_computed() < budget_) {
-      const auto vertex = frontier_.pop();
-      if (!vertex) break;
-      ++n_hops_;
-      tracer_.expand(*vertex);
-      visit(graph_.bottom.row(static_cast<std::size_t>(*vertex)), graph_.bottom.width);
+  }
+
+  // Expands the best vertex: takes its unvisited neighbours, as many as the budget allows, for
+  // `absorb` to score, and asks the memory for them. False if the walk is over.
+  bool gather() {
+    if (scorer_.n_computed() >= budget_) return false;
+    const auto vertex = frontier_.pop();
+    if (!vertex) return false;
+    ++n_hops_;
+    tracer_.expand(*vertex);
+    take(graph_.bottom.row(static_cast<std::size_t>(*vertex)), graph_.bottom.width);
+    return true;
+  }
+
+  // Scores what was taken and returns the key of the best of it.
+  Key absorb() {
+    scorer_.score(fresh_, n_fresh_, scores_);
+    Key best = std::numeric_limits<Key>::max();
+    for (std::size_t i = 0; i < n_fresh_; ++i) {
+      const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
+      frontier_.push(key);
+      best = std::min(best, key);
     }
+    if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
+    return best;
   }
 
   std::size_t n_hops() const { return n_hops_; }
@@ -92,30 +130,25 @@ class Walk {
     return nearest;
   }
 
-  // Scores the unvisited vertices of a neighbour list, as many as the budget allows.
-  // Returns the key of the best of them.
   Key visit(const VertexId* neighbors, std::size_t width) {
+    take(neighbors, width);
+    return absorb();
+  }
+
+  void take(const VertexId* neighbors, std::size_t width) {
     const std::size_t allowed = budget_ - scorer_.n_computed();
+    const Stamps visited = visited_;
+    VertexId* const fresh = fresh_;
     std::size_t n = 0;
     for (std::size_t i = 0; i < width && neighbors[i] >= 0 && n < allowed; ++i) {
       const VertexId vertex = neighbors[i];
-      if (visited_.contains(vertex)) continue;
-      visited_.insert(vertex);
+      if (!visited.insert(vertex)) continue;
       scorer_.prefetch(vertex);
       tracer_.prefetch(vertex);
-      fresh_[n++] = vertex;
+      fresh[n++] = vertex;
     }
-    if (const auto next = frontier_.peek()) {
-      __builtin_prefetch(graph_.bottom.row(static_cast<std::size_t>(*next)));
-    }
-    scorer_.score(fresh_.data(), n, scores_.data());
-    Key best = std::numeric_limits<Key>::max();
-    for (std::size_t i = 0; i < n; ++i) {
-      const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
-      frontier_.push(key);
-      best = std::min(best, key);
-    }
-    return best;
+    n_fresh_ = n;
+    if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
   }
 
   const GraphView& graph_;
@@ -123,9 +156,10 @@ class Walk {
   Frontier& frontier_;
   Tracer& tracer_;
   const std::size_t budget_;
-  VisitedSet& visited_;
-  std::vector<VertexId>& fresh_;
-  std::vector<float>& scores_;
+  const Stamps visited_;
+  VertexId* fresh_;
+  float* scores_;
+  std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
 };
 

@@ -57,11 +57,30 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::invalid_argument("expected " + what);
 }
 
-Rows rows_of(const Matrix<float>& matrix, const std::string& scorer, const std::string& simd) {
-  require(matrix.shape(1) % kLanes == 0,
-          "rows padded to a multiple of 16 floats, got " + std::to_string(matrix.shape(1)));
-  return {matrix.data(), matrix.shape(0), matrix.shape(1), choose_kernels(score_kind(scorer), simd),
-          nullptr};
+// Rows of any of the elements that there are kernels for.
+using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+Element element_of(const AnyMatrix& matrix) {
+  constexpr nb::dlpack::dtype half{static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
+  if (matrix.dtype() == nb::dtype<float>()) return Element::single;
+  if (matrix.dtype() == half) return Element::half;
+  if (matrix.dtype() == nb::dtype<std::uint8_t>()) return Element::code;
+  throw std::invalid_argument("expected rows of float32, float16 or uint8");
+}
+
+std::size_t padded(std::size_t dim, Element element = Element::single) {
+  const std::size_t lanes = element == Element::code ? kCodeLanes : kLanes;
+  return (dim + lanes - 1) / lanes * lanes;
+}
+
+Rows rows_of(const AnyMatrix& matrix, const std::string& scorer, const std::string& simd) {
+  const Element element = element_of(matrix);
+  const std::size_t width = matrix.shape(1);
+  require(padded(width, element) == width,
+          "rows padded to a multiple of 16 elements, or of 64 codes, got " + std::to_string(width));
+  const ScoreKind kind = score_kind(scorer);
+  require(element != Element::code || kind == ScoreKind::inner_product, "codes scored by 'ip'");
+  return make_rows(matrix.data(), matrix.shape(0), width, element, kind, simd);
 }
 
 Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {
@@ -86,8 +105,6 @@ GraphView graph_of(const Matrix<std::int32_t>& neighbors, const Array<std::int32
   return graph;
 }
 
-std::size_t padded(std::size_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
-
 // ids, distances, n_routing, n_rerank, n_hops
 using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>,
                          Output<std::int32_t>, Output<std::int32_t>>;
@@ -99,20 +116,25 @@ using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<Trace
 class PySearcher {
  public:
   PySearcher(Matrix<std::int32_t> neighbors, Array<std::int32_t> entries,
-             std::vector<UpperLayer> upper, Matrix<float> routing, std::size_t routing_dim,
+             std::vector<UpperLayer> upper, AnyMatrix routing, std::size_t routing_dim,
              const std::string& scorer, std::optional<Array<float>> bias,
-             std::optional<Matrix<float>> query_matrix, std::optional<Matrix<float>> original,
-             std::size_t dim, const std::string& metric_scorer, const std::string& simd)
+             std::optional<Array<float>> steps, std::optional<Matrix<float>> query_matrix,
+             std::optional<AnyMatrix> original, std::size_t dim, const std::string& metric_scorer,
+             const std::string& simd)
       : neighbors_(std::move(neighbors)),
         entries_(std::move(entries)),
         upper_(std::move(upper)),
         routing_(std::move(routing)),
         bias_(std::move(bias)),
+        steps_(std::move(steps)),
         query_matrix_(std::move(query_matrix)),
         original_(std::move(original)) {
     const std::size_t n = neighbors_.shape(0);
     require(routing_.shape(0) == n, "as many routing vectors as vertices");
-    require(routing_.shape(1) == padded(routing_dim), "routing vectors padded to their width");
+    require(routing_.shape(1) == padded(routing_dim, element_of(routing_)),
+            "routing vectors padded to their width");
+    require((element_of(routing_) == Element::code) == steps_.has_value(), "steps of codes alone");
+    require(!steps_ || steps_->shape(0) == routing_.shape(1), "a step per element of a row");
     require(!bias_ || bias_->shape(0) == n, "as many biases as vertices");
     require(entries_.shape(0) > 0, "at least one entry vertex");
     require(query_matrix_ || routing_dim == dim, "a query matrix where the dimension changes");
@@ -126,7 +148,8 @@ class PySearcher {
     searcher_.routing_dim = routing_dim;
     searcher_.routing = rows_of(routing_, scorer, simd);
     if (bias_) searcher_.routing.bias = bias_->data();
-    if (query_matrix_) searcher_.projection = rows_of(*query_matrix_, "ip", simd);
+    if (steps_) searcher_.routing.steps = steps_->data();
+    if (query_matrix_) searcher_.projection = rows_of(AnyMatrix(*query_matrix_), "ip", simd);
     if (original_) searcher_.original = rows_of(*original_, metric_scorer, simd);
     searcher_.graph = graph_of(neighbors_, entries_, upper_);
   }
@@ -148,7 +171,7 @@ class PySearcher {
     const std::size_t n = queries.shape(0);
     Batch batch(n, k);
     check(queries);
-    std::vector<RecordTrace> traces;
+    std::vector<RecordTrace> traces(n);
     {
       const nb::gil_scoped_release release;
       searcher_.search_traced(queries.data(), n, {k, routing, beam, rerank}, n_threads,
@@ -200,10 +223,11 @@ class PySearcher {
   Matrix<std::int32_t> neighbors_;
   Array<std::int32_t> entries_;
   std::vector<UpperLayer> upper_;
-  Matrix<float> routing_;
+  AnyMatrix routing_;
   std::optional<Array<float>> bias_;
+  std::optional<Array<float>> steps_;
   std::optional<Matrix<float>> query_matrix_;
-  std::optional<Matrix<float>> original_;
+  std::optional<AnyMatrix> original_;
   Searcher searcher_;
 };
 
@@ -235,7 +259,7 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
                 bool teacher_forcing, std::uint64_t seed, bool with_query_gradient,
                 std::size_t n_threads) {
   const std::size_t n = query_rows.shape(0);
-  Rows rows = rows_of(vertex_rows, "ip", "auto");
+  Rows rows = rows_of(AnyMatrix(vertex_rows), "ip", "auto");
   if (bias) rows.bias = bias->data();
   const GraphView graph = graph_of(neighbors, entries, upper);
   std::vector<HopBlock> hops;
@@ -297,14 +321,19 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
   return {rows_array, bias_array};
 }
 
-Output<float> score_rows(const Matrix<float>& rows, const Array<float>& query,
-                         const std::string& scorer, const std::string& simd) {
-  const Rows view = rows_of(rows, scorer, simd);
+Output<float> score_rows(const AnyMatrix& rows, const Array<float>& query,
+                         const std::string& scorer, const std::string& simd,
+                         const std::optional<Array<float>>& steps) {
+  Rows view = rows_of(rows, scorer, simd);
   require(query.shape(0) == view.width, "a query padded like the rows");
+  require((view.element == Element::code) == steps.has_value(), "steps of codes alone");
+  require(!steps || steps->shape(0) == view.width, "a step per element of a row");
+  if (steps) view.steps = steps->data();
   std::vector<VertexId> ids(view.n);
   std::iota(ids.begin(), ids.end(), 0);
+  std::vector<std::int8_t> codes;
   auto [scores, array] = new_array<float>({view.n});
-  view.kernels.score(query.data(), view.data, view.width, ids.data(), view.n, scores);
+  Scorer(view, query.data(), &codes).score(ids.data(), view.n, scores);
   return array;
 }
 
@@ -317,6 +346,7 @@ NB_MODULE(_core, m) {
   m.def("simd_levels", &l2route::simd_levels,
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("score_rows", &l2route::score_rows, "rows"_a, "query"_a, "scorer"_a, "simd"_a = "auto",
+        "steps"_a.none() = nb::none(),
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
@@ -332,13 +362,14 @@ NB_MODULE(_core, m) {
         "Gradient in vertex rows [n, width] and biases [n].");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,
-                    std::vector<l2route::UpperLayer>, l2route::Matrix<float>, std::size_t,
+                    std::vector<l2route::UpperLayer>, l2route::AnyMatrix, std::size_t,
                     const std::string&, std::optional<l2route::Array<float>>,
-                    std::optional<l2route::Matrix<float>>, std::optional<l2route::Matrix<float>>,
-                    std::size_t, const std::string&, const std::string&>(),
+                    std::optional<l2route::Array<float>>, std::optional<l2route::Matrix<float>>,
+                    std::optional<l2route::AnyMatrix>, std::size_t, const std::string&,
+                    const std::string&>(),
            nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a, "routing"_a, "routing_dim"_a,
-           "scorer"_a, "bias"_a.none(), "query_matrix"_a.none(), "original"_a.none(), "dim"_a,
-           "metric_scorer"_a, "simd"_a = "auto")
+           "scorer"_a, "bias"_a.none(), "steps"_a.none(), "query_matrix"_a.none(),
+           "original"_a.none(), "dim"_a, "metric_scorer"_a, "simd"_a = "auto")
       .def("search", &PySearcher::search, nb::kw_only(), "queries"_a, "k"_a, "routing"_a, "beam"_a,
            "rerank"_a, "n_threads"_a,
            "Answer queries [n, dim]: ids, distances, n_routing, n_rerank, n_hops.")

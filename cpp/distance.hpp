@@ -1,11 +1,12 @@
-// Scores of routing vectors against a query, smaller is nearer; and sums of routing vectors.
+// Scores of rows of floats or half floats against a query, smaller is nearer; and sums of rows.
 //
-// Rows are padded with zeros to a multiple of 16 floats, so no kernel has a tail. Every kernel
+// Rows are padded with zeros to a multiple of 16 elements, so no kernel has a tail. Every kernel
 // keeps 16 running sums and adds them up in the same order, so the kernels that have fused
 // multiply-add (AVX2, AVX-512, NEON) agree to the last bit; the portable one may differ in it.
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -28,8 +29,14 @@ enum class ScoreKind { l2, inner_product };
 
 using VertexId = std::int32_t;
 
-// Scores rows[ids[i]] against the query for i < n; `width` is a multiple of kLanes.
-using ScoreRows = void (*)(const float* query, const float* rows, std::size_t width,
+// A half float: one bit of sign, five of exponent, ten of fraction.
+struct Half {
+  std::uint16_t bits;
+};
+
+// Scores rows[ids[i]] against the query for i < n. What query and rows are is the kernel's affair;
+// `width` is in elements and a multiple of kLanes.
+using ScoreRows = void (*)(const void* query, const void* rows, std::size_t width,
                            const VertexId* ids, std::size_t n, float* scores);
 
 // Adds scales[i] · rows[ids[i]] to the sum for i < n.
@@ -63,13 +70,27 @@ inline float finish(float sum) {
 }
 
 namespace portable {
-template <ScoreKind kind>
-float score_row(const float* query, const float* row, std::size_t width) {
+inline float to_float(float value) { return value; }
+
+// Exact: every half float is a float.
+inline float to_float(Half half) {
+  const std::uint32_t sign = (half.bits & 0x8000u) << 16;
+  const std::uint32_t magnitude = half.bits & 0x7FFFu;
+  if (magnitude < 0x0400u) {  // subnormal: a multiple of 2^-24
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;
+    return sign != 0 ? -value : value;
+  }
+  const std::uint32_t exponent = magnitude >= 0x7C00u ? 0x7F800000u - (0x7C00u << 13) : 112u << 23;
+  return std::bit_cast<float>(sign | ((magnitude << 13) + exponent));
+}
+
+template <ScoreKind kind, class Element>
+float score_row(const float* query, const Element* row, std::size_t width) {
   float sums[kLanes] = {};
   for (std::size_t j = 0; j < width; j += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       const float a = query[j + lane];
-      const float b = row[j + lane];
+      const float b = to_float(row[j + lane]);
       sums[lane] += kind == ScoreKind::l2 ? (a - b) * (a - b) : a * b;
     }
   }
@@ -79,11 +100,12 @@ float score_row(const float* query, const float* row, std::size_t width) {
   return finish<kind>(sums[0]);
 }
 
-template <ScoreKind kind>
-void score_rows(const float* query, const float* rows, std::size_t width, const VertexId* ids,
+template <ScoreKind kind, class Element>
+void score_rows(const void* query, const void* rows, std::size_t width, const VertexId* ids,
                 std::size_t n, float* scores) {
   for (std::size_t i = 0; i < n; ++i) {
-    scores[i] = score_row<kind>(query, rows + static_cast<std::size_t>(ids[i]) * width, width);
+    const auto* row = static_cast<const Element*>(rows) + static_cast<std::size_t>(ids[i]) * width;
+    scores[i] = score_row<kind>(static_cast<const float*>(query), row, width);
   }
 }
 
@@ -94,8 +116,8 @@ inline void add_rows(const float* rows, std::size_t width, const VertexId* ids, 
 }  // namespace portable
 
 #if defined(__x86_64__)
-#define L2ROUTE_AVX2 __attribute__((target("avx2,fma")))
-#define L2ROUTE_AVX512 __attribute__((target("avx512f,avx512dq,avx2,fma")))
+#define L2ROUTE_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define L2ROUTE_AVX512 __attribute__((target("avx512f,avx512dq,avx2,fma,f16c")))
 
 L2ROUTE_AVX2 inline float sum_lanes(__m256 eight) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -114,11 +136,16 @@ L2ROUTE_AVX2 inline __m256 accumulate(__m256 sum, __m256 a, __m256 b) {
   }
 }
 
-// Two rows side by side: four independent chains of additions hide their latency.
-template <ScoreKind kind, std::size_t n_rows>
-L2ROUTE_AVX2 inline void score_block(const float* query, const float* rows, std::size_t width,
+L2ROUTE_AVX2 inline __m256 load(const float* eight) { return _mm256_loadu_ps(eight); }
+L2ROUTE_AVX2 inline __m256 load(const Half* eight) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(eight)));
+}
+
+// Rows side by side: independent chains of additions hide their latency.
+template <ScoreKind kind, std::size_t n_rows, class Element>
+L2ROUTE_AVX2 inline void score_block(const float* query, const Element* rows, std::size_t width,
                                      const VertexId* ids, float* scores) {
-  const float* row[n_rows];
+  const Element* row[n_rows];
   __m256 low[n_rows], high[n_rows];
   for (std::size_t r = 0; r < n_rows; ++r) {
     row[r] = rows + static_cast<std::size_t>(ids[r]) * width;
@@ -128,8 +155,8 @@ L2ROUTE_AVX2 inline void score_block(const float* query, const float* rows, std:
     const __m256 query_low = _mm256_loadu_ps(query + j);
     const __m256 query_high = _mm256_loadu_ps(query + j + 8);
     for (std::size_t r = 0; r < n_rows; ++r) {
-      low[r] = accumulate<kind>(low[r], query_low, _mm256_loadu_ps(row[r] + j));
-      high[r] = accumulate<kind>(high[r], query_high, _mm256_loadu_ps(row[r] + j + 8));
+      low[r] = accumulate<kind>(low[r], query_low, load(row[r] + j));
+      high[r] = accumulate<kind>(high[r], query_high, load(row[r] + j + 8));
     }
   }
   for (std::size_t r = 0; r < n_rows; ++r) {
@@ -137,12 +164,14 @@ L2ROUTE_AVX2 inline void score_block(const float* query, const float* rows, std:
   }
 }
 
-template <ScoreKind kind>
-L2ROUTE_AVX2 void score_rows(const float* query, const float* rows, std::size_t width,
+template <ScoreKind kind, class Element>
+L2ROUTE_AVX2 void score_rows(const void* query, const void* rows, std::size_t width,
                              const VertexId* ids, std::size_t n, float* scores) {
+  const auto* from = static_cast<const float*>(query);
+  const auto* to = static_cast<const Element*>(rows);
   std::size_t i = 0;
-  for (; i + 4 <= n; i += 4) score_block<kind, 4>(query, rows, width, ids + i, scores + i);
-  for (; i < n; ++i) score_block<kind, 1>(query, rows, width, ids + i, scores + i);
+  for (; i + 4 <= n; i += 4) score_block<kind, 4>(from, to, width, ids + i, scores + i);
+  for (; i < n; ++i) score_block<kind, 1>(from, to, width, ids + i, scores + i);
 }
 
 L2ROUTE_AVX2 inline void add_rows(const float* rows, std::size_t width, const VertexId* ids,
@@ -162,10 +191,15 @@ L2ROUTE_AVX512 inline __m512 accumulate(__m512 sum, __m512 a, __m512 b) {
   }
 }
 
-template <ScoreKind kind, std::size_t n_rows>
-L2ROUTE_AVX512 inline void score_block(const float* query, const float* rows, std::size_t width,
+L2ROUTE_AVX512 inline __m512 load(const float* sixteen) { return _mm512_loadu_ps(sixteen); }
+L2ROUTE_AVX512 inline __m512 load(const Half* sixteen) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(sixteen)));
+}
+
+template <ScoreKind kind, std::size_t n_rows, class Element>
+L2ROUTE_AVX512 inline void score_block(const float* query, const Element* rows, std::size_t width,
                                        const VertexId* ids, float* scores) {
-  const float* row[n_rows];
+  const Element* row[n_rows];
   __m512 sum[n_rows];
   for (std::size_t r = 0; r < n_rows; ++r) {
     row[r] = rows + static_cast<std::size_t>(ids[r]) * width;
@@ -174,7 +208,7 @@ L2ROUTE_AVX512 inline void score_block(const float* query, const float* rows, st
   for (std::size_t j = 0; j < width; j += kLanes) {
     const __m512 q = _mm512_loadu_ps(query + j);
     for (std::size_t r = 0; r < n_rows; ++r) {
-      sum[r] = accumulate<kind>(sum[r], q, _mm512_loadu_ps(row[r] + j));
+      sum[r] = accumulate<kind>(sum[r], q, load(row[r] + j));
     }
   }
   for (std::size_t r = 0; r < n_rows; ++r) {
@@ -184,12 +218,14 @@ L2ROUTE_AVX512 inline void score_block(const float* query, const float* rows, st
   }
 }
 
-template <ScoreKind kind>
-L2ROUTE_AVX512 void score_rows(const float* query, const float* rows, std::size_t width,
+template <ScoreKind kind, class Element>
+L2ROUTE_AVX512 void score_rows(const void* query, const void* rows, std::size_t width,
                                const VertexId* ids, std::size_t n, float* scores) {
+  const auto* from = static_cast<const float*>(query);
+  const auto* to = static_cast<const Element*>(rows);
   std::size_t i = 0;
-  for (; i + 4 <= n; i += 4) score_block<kind, 4>(query, rows, width, ids + i, scores + i);
-  for (; i < n; ++i) score_block<kind, 1>(query, rows, width, ids + i, scores + i);
+  for (; i + 4 <= n; i += 4) score_block<kind, 4>(from, to, width, ids + i, scores + i);
+  for (; i < n; ++i) score_block<kind, 1>(from, to, width, ids + i, scores + i);
 }
 
 L2ROUTE_AVX512 inline void add_rows(const float* rows, std::size_t width, const VertexId* ids,
@@ -199,13 +235,18 @@ L2ROUTE_AVX512 inline void add_rows(const float* rows, std::size_t width, const 
 }  // namespace avx512
 #elif defined(__aarch64__)
 namespace neon {
-template <ScoreKind kind>
-float score_row(const float* query, const float* row, std::size_t width) {
+inline float32x4_t load(const float* four) { return vld1q_f32(four); }
+inline float32x4_t load(const Half* four) {
+  return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(&four->bits)));
+}
+
+template <ScoreKind kind, class Element>
+float score_row(const float* query, const Element* row, std::size_t width) {
   float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
   for (std::size_t j = 0; j < width; j += kLanes) {
     for (std::size_t quarter = 0; quarter < 4; ++quarter) {
       const float32x4_t a = vld1q_f32(query + j + 4 * quarter);
-      const float32x4_t b = vld1q_f32(row + j + 4 * quarter);
+      const float32x4_t b = load(row + j + 4 * quarter);
       if constexpr (kind == ScoreKind::l2) {
         const float32x4_t difference = vsubq_f32(a, b);
         sum[quarter] = vfmaq_f32(sum[quarter], difference, difference);
@@ -219,11 +260,12 @@ float score_row(const float* query, const float* row, std::size_t width) {
   return finish<kind>(vget_lane_f32(two, 0) + vget_lane_f32(two, 1));
 }
 
-template <ScoreKind kind>
-void score_rows(const float* query, const float* rows, std::size_t width, const VertexId* ids,
+template <ScoreKind kind, class Element>
+void score_rows(const void* query, const void* rows, std::size_t width, const VertexId* ids,
                 std::size_t n, float* scores) {
   for (std::size_t i = 0; i < n; ++i) {
-    scores[i] = score_row<kind>(query, rows + static_cast<std::size_t>(ids[i]) * width, width);
+    const auto* row = static_cast<const Element*>(rows) + static_cast<std::size_t>(ids[i]) * width;
+    scores[i] = score_row<kind>(static_cast<const float*>(query), row, width);
   }
 }
 }  // namespace neon
@@ -237,7 +279,10 @@ inline std::vector<std::string> simd_levels() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
     levels.emplace_back("avx512");
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) levels.emplace_back("avx2");
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("f16c")) {
+    levels.emplace_back("avx2");
+  }
 #elif defined(__aarch64__)
   levels.emplace_back("neon");
 #endif
@@ -245,71 +290,33 @@ inline std::vector<std::string> simd_levels() {
   return levels;
 }
 
-struct Kernels {
-  ScoreRows score;
-  AddRows add;
-};
-
-template <ScoreKind kind>
-Kernels kernels_of(std::string_view simd) {
-#if defined(__x86_64__)
-  if (simd == "avx512") return {avx512::score_rows<kind>, avx512::add_rows};
-  if (simd == "avx2") return {avx2::score_rows<kind>, avx2::add_rows};
-#elif defined(__aarch64__)
-  if (simd == "neon") return {neon::score_rows<kind>, portable::add_rows};
-#endif
-  return {portable::score_rows<kind>, portable::add_rows};
-}
-
-// The kernels for `simd`, or the fastest ones of this machine for "auto".
-inline Kernels choose_kernels(ScoreKind kind, const std::string& simd) {
+// The fastest level of this machine for "auto"; one that it does not have is refused.
+inline std::string choose_level(const std::string& simd) {
   const std::vector<std::string> levels = simd_levels();
-  const std::string& level = simd == "auto" ? levels.front() : simd;
-  if (std::find(levels.begin(), levels.end(), level) == levels.end()) {
+  if (simd == "auto") return levels.front();
+  if (std::find(levels.begin(), levels.end(), simd) == levels.end()) {
     throw std::invalid_argument("this machine has no SIMD level '" + simd + "'");
   }
-  return kind == ScoreKind::l2 ? kernels_of<ScoreKind::l2>(level)
-                               : kernels_of<ScoreKind::inner_product>(level);
+  return simd;
 }
 
-// Padded rows with the kernels that score them and add them up.
-struct Rows {
-  const float* data = nullptr;
-  std::size_t n = 0;
-  std::size_t width = 0;  // floats in a row, a multiple of kLanes
-  Kernels kernels{};
-  const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
+template <ScoreKind kind, class Element>
+ScoreRows float_kernel(std::string_view level) {
+#if defined(__x86_64__)
+  if (level == "avx512") return avx512::score_rows<kind, Element>;
+  if (level == "avx2") return avx2::score_rows<kind, Element>;
+#elif defined(__aarch64__)
+  if (level == "neon") return neon::score_rows<kind, Element>;
+#endif
+  return portable::score_rows<kind, Element>;
+}
 
-  // Into the second-level cache: a neighbour list's rows together overrun the first level's few
-  // outstanding misses, which makes the whole search a third slower.
-  void prefetch(VertexId id) const {
-    const float* row = data + static_cast<std::size_t>(id) * width;
-    for (std::size_t j = 0; j < width; j += kCacheLine / sizeof(float)) {
-      __builtin_prefetch(row + j, 0, 2);
-    }
-  }
-};
-
-// Scores rows for one query and counts them: a distance that is computed is a distance counted.
-class Scorer {
- public:
-  Scorer(const Rows& rows, const float* query) : rows_(rows), query_(query) {}
-
-  void score(const VertexId* ids, std::size_t n, float* scores) {
-    rows_.kernels.score(query_, rows_.data, rows_.width, ids, n, scores);
-    if (rows_.bias != nullptr) {
-      for (std::size_t i = 0; i < n; ++i) scores[i] -= rows_.bias[ids[i]];
-    }
-    n_computed_ += n;
-  }
-
-  void prefetch(VertexId id) const { rows_.prefetch(id); }
-  std::size_t n_computed() const { return n_computed_; }
-
- private:
-  const Rows& rows_;
-  const float* query_;
-  std::size_t n_computed_ = 0;
-};
+inline AddRows add_kernel(std::string_view level) {
+#if defined(__x86_64__)
+  if (level == "avx512") return avx512::add_rows;
+  if (level == "avx2") return avx2::add_rows;
+#endif
+  return portable::add_rows;
+}
 
 }  // namespace l2route

@@ -24,13 +24,13 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
   scratch.heap.reset(graph.bottom.n);
   Walk<HeapFrontier, RolloutTracer> walk(graph, scorer, scratch.heap, tracer, options.budget,
                                          scratch);
-  if (hidden >= 0) scratch.visited.insert(hidden);
+  if (hidden >= 0) walk.hide(hidden);
   walk.run();
   tracer.teach(place, lesson);
   if (query_gradient == nullptr) return;
   std::fill(query_gradient, query_gradient + rows.width, 0.0f);
-  rows.kernels.add(rows.data, rows.width, lesson.vertices.data(), lesson.slopes.data(),
-                   lesson.vertices.size(), query_gradient);
+  rows.add(rows.floats(), rows.width, lesson.vertices.data(), lesson.slopes.data(),
+           lesson.vertices.size(), query_gradient);
 }
 
 // Visits of a batch: query i's are those in [offsets[i], offsets[i + 1]).

@@ -66,7 +66,7 @@ class RolloutTracer {
         target_(target),
         walk_seed_(mix(mix(options.seed) ^ query)) {}
 
-  void prefetch(VertexId vertex) const {
+  [[gnu::always_inline]] void prefetch(VertexId vertex) const {
     __builtin_prefetch(hops_.bits(static_cast<std::size_t>(vertex), target_));
   }
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "beam_search.hpp"
-#include "distance.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
+#include "rows.hpp"
 
 namespace l2route {
 
@@ -34,6 +34,9 @@ struct Answers {
 
 class Searcher {
  public:
+  // Queries that a thread walks with at a time: while one waits for the memory, another is scored.
+  static constexpr std::size_t kAbreast = 2;
+
   GraphView graph;
   Rows routing;
   std::optional<Rows> projection;  // rows of the query matrix; none for the identity
@@ -43,18 +46,20 @@ class Searcher {
 
   void search(const float* queries, std::size_t n, const Limits& limits, std::size_t n_threads,
               const Answers& answers) const {
-    parallel_for(n, n_threads, [&](std::size_t i) {
-      NoTrace trace;
-      answer(queries + i * dim, limits, trace, i, answers);
-    });
+    std::vector<NoTrace> none(n);
+    search_traced(queries, n, limits, n_threads, answers, none);
   }
 
+  template <class Tracer>
   void search_traced(const float* queries, std::size_t n, const Limits& limits,
                      std::size_t n_threads, const Answers& answers,
-                     std::vector<RecordTrace>& traces) const {
-    traces.resize(n);
-    parallel_for(n, n_threads,
-                 [&](std::size_t i) { answer(queries + i * dim, limits, traces[i], i, answers); });
+                     std::vector<Tracer>& traces) const {
+    parallel_for((n + kAbreast - 1) / kAbreast, n_threads, [&](std::size_t group) {
+      const std::size_t first = group * kAbreast;
+      const Batch<Tracer> batch{queries + first * dim, first, std::min(kAbreast, n - first),
+                                traces.data() + first};
+      answer(batch, limits, answers);
+    });
   }
 
  private:
@@ -62,42 +67,91 @@ class Searcher {
     Scratch walk;
     std::vector<float> query;   // padded to the original rows' width
     std::vector<float> routed;  // padded to the routing rows' width
+    std::vector<std::int8_t> codes;
     std::vector<VertexId> ids;
     std::vector<float> scores;
   };
 
+  // Not inlined: a thread's own address is looked up once a query, not at every use.
+  [[gnu::noinline]] static QueryScratch* own_scratch() {
+    thread_local QueryScratch scratch[kAbreast];
+    return scratch;
+  }
+
+  // Queries that one thread answers abreast.
   template <class Tracer>
-  void answer(const float* query, const Limits& limits, Tracer& tracer, std::size_t i,
-              const Answers& answers) const {
-    thread_local QueryScratch scratch;
-    pad(query, scratch.query);
-    const float* routed = route_query(scratch);
+  struct Batch {
+    const float* queries;
+    std::size_t first;  // where the answers of the first of them go
+    std::size_t n;
+    Tracer* traces;
+  };
+
+  template <class Tracer>
+  void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
     if (limits.beam == 0) {
-      walk(scratch, scratch.walk.heap, graph.bottom.n, routed, limits, tracer, i, answers);
+      walk<HeapFrontier>(batch, graph.bottom.n, limits, answers);
       return;
     }
     const std::size_t beam = std::max({limits.beam, limits.k, limits.rerank});
     if (beam <= SortedFrontier::kMaxCapacity) {
-      walk(scratch, scratch.walk.sorted, beam, routed, limits, tracer, i, answers);
+      walk<SortedFrontier>(batch, beam, limits, answers);
     } else {
-      walk(scratch, scratch.walk.heap, beam, routed, limits, tracer, i, answers);
+      walk<HeapFrontier>(batch, beam, limits, answers);
     }
   }
 
   template <class Frontier, class Tracer>
-  void walk(QueryScratch& scratch, Frontier& frontier, std::size_t beam, const float* routed,
-            const Limits& limits, Tracer& tracer, std::size_t i, const Answers& answers) const {
-    Scorer scorer(routing, routed);
-    frontier.reset(beam);
-    Walk<Frontier, Tracer> walk(graph, scorer, frontier, tracer, limits.routing, scratch.walk);
-    walk.run();
-    answers.n_routing[i] = static_cast<std::int32_t>(scorer.n_computed());
-    answers.n_hops[i] = static_cast<std::int32_t>(walk.n_hops());
+  struct Lane {
+    QueryScratch& scratch;
+    Frontier& frontier;
+    Scorer scorer;
+    Walk<Frontier, Tracer> walk;
 
-    std::vector<Key>& best = scratch.walk.best;
-    frontier.best(original ? limits.rerank : limits.k, best);
+    Lane(const Searcher& searcher, const float* routed, std::size_t beam, std::size_t budget,
+         Tracer& tracer, QueryScratch& own)
+        : scratch(own),
+          frontier(own.walk.frontier<Frontier>()),
+          scorer(searcher.routing, routed, &own.codes),
+          walk(searcher.graph, scorer, frontier, tracer, budget, own.walk) {
+      frontier.reset(beam);
+    }
+  };
+
+  template <class Frontier, class Tracer>
+  void walk(const Batch<Tracer>& batch, std::size_t beam, const Limits& limits,
+            const Answers& answers) const {
+    QueryScratch* const scratch = own_scratch();
+    std::optional<Lane<Frontier, Tracer>> lanes[kAbreast];
+    std::size_t walking[kAbreast];
+    for (std::size_t i = 0; i < batch.n; ++i) {
+      pad(batch.queries + i * dim, scratch[i].query);
+      const float* routed = route_query(scratch[i]);
+      lanes[i].emplace(*this, routed, beam, limits.routing, batch.traces[i], scratch[i]);
+      lanes[i]->walk.start();
+      walking[i] = i;
+    }
+    for (std::size_t n = batch.n; n > 0;) {
+      std::size_t n_left = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        if (lanes[walking[i]]->walk.gather()) walking[n_left++] = walking[i];
+      }
+      n = n_left;
+      for (std::size_t i = 0; i < n; ++i) lanes[walking[i]]->walk.absorb();
+    }
+    for (std::size_t i = 0; i < batch.n; ++i) finish(*lanes[i], limits, batch.first + i, answers);
+  }
+
+  template <class Frontier, class Tracer>
+  void finish(Lane<Frontier, Tracer>& lane, const Limits& limits, std::size_t i,
+              const Answers& answers) const {
+    answers.n_routing[i] = static_cast<std::int32_t>(lane.scorer.n_computed());
+    answers.n_hops[i] = static_cast<std::int32_t>(lane.walk.n_hops());
+
+    std::vector<Key>& best = lane.scratch.walk.best;
+    lane.frontier.best(original ? limits.rerank : limits.k, best);
     answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
-    if (original) rerank(scratch, best);
+    if (original) rerank(lane.scratch, best);
     for (std::size_t rank = 0; rank < limits.k; ++rank) {
       const bool found = rank < best.size();
       answers.ids[i * limits.k + rank] = found ? vertex_of(best[rank]) : -1;
@@ -121,9 +175,9 @@ class Searcher {
     std::sort(best.begin(), best.end());
   }
 
-  // Rows are padded with zeros; a query must be padded with zeros too.
+  // Rows are padded with zeros; a query must be padded with zeros too, as far as any of them is.
   void pad(const float* query, std::vector<float>& padded) const {
-    padded.assign((dim + kLanes - 1) / kLanes * kLanes, 0.0f);
+    padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
     std::copy_n(query, dim, padded.begin());
   }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import hnswlib
 import numpy as np
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from l2route.compression import COMPRESSIONS, Compression
 from l2route.data import METRICS
 from l2route.graph import GRAPH_KINDS, Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, from_hnswlib, load
@@ -31,6 +32,7 @@ GOLDEN = Path(__file__).parent / "golden"
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(N, DIM)).astype(np.float32)
 QUERIES = RNG.normal(size=(40, DIM)).astype(np.float32)
+VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
 
 
 def built(**options: Any) -> RoutingIndex:
@@ -47,12 +49,23 @@ def labelled(metric: str = "l2") -> RoutingIndex:
 
 
 def with_everything() -> RoutingIndex:
-    """An index with upper layers, labels, a PCA space and one with a bias."""
+    """An index with upper layers, labels, spaces by PCA, with a bias and of codes, and settings."""
     base = BaseVectors.of(VECTORS, "l2")
     graph = build_graph(VECTORS, "l2", GraphOptions("hnsw", 8, 40))
     bias = np.linspace(-0.1, 0.1, N, dtype=np.float32)
     spaces = [pca_space(base, 6), RoutingSpace(base.rows, DIM, "ip", bias=bias, name="biased")]
-    return RoutingIndex(base, graph, spaces, np.arange(N) * 7)
+    index = RoutingIndex(base, graph, spaces, np.arange(N) * 7)
+    index.validate_with(VALIDATION)
+    index.compress("int8", space="original")
+    index.setting(0.9, k=5)
+    return index
+
+
+def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
+    """An index of a PCA space with fewer bytes."""
+    index = built(pca_dim=5)
+    index.compress(routing, vectors)
+    return index
 
 
 INDEXES: dict[str, Callable[[], RoutingIndex]] = {
@@ -65,6 +78,14 @@ INDEXES: dict[str, Callable[[], RoutingIndex]] = {
     "labelled": labelled,
     "entries": lambda: built(entry=[3, 99, 200]),
     "everything": with_everything,
+    **{
+        f"{routing} and {vectors}": lambda routing=routing, vectors=vectors: compressed(  # type: ignore[misc]
+            routing, vectors
+        )
+        for routing in (None, *COMPRESSIONS)
+        for vectors in (None, "float16")
+        if routing or vectors
+    },
 }
 
 
@@ -455,11 +476,16 @@ def test_info_says_what_the_index_is() -> None:
     info = index.info()
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
+    floats = {"dtype": "float32", "rerank": 32}
     assert info["spaces"] == [
-        {"name": "original", "dim": DIM, "scorer": "l2", "rerank": 32},
-        {"name": "pca6", "dim": 6, "scorer": "l2", "rerank": 32},
-        {"name": "biased", "dim": DIM, "scorer": "ip", "rerank": 32},
+        {"name": "original", "dim": DIM, "scorer": "l2", **floats},
+        {"name": "pca6", "dim": 6, "scorer": "l2", **floats},
+        {"name": "biased", "dim": DIM, "scorer": "ip", **floats},
+        {"name": "original-int8", "dim": DIM, "scorer": "ip", "dtype": "uint8", "rerank": 32},
     ]
+    assert (info["vectors"], info["n_validation"]) == ("float32", len(VALIDATION))
+    assert info["settings"] == [asdict(index.setting(0.9, k=5))]
+    assert [loss["space"] for loss in info["losses"]] == ["original-int8"]
     assert info["labelled"] is True
     assert built().info()["labelled"] is False
     json.dumps(info)
@@ -532,6 +558,35 @@ BAD_INDEXES: dict[str, Edit] = {
     "entries below": lambda _, arrays: arrays.update(entries=np.array([-1], "i4")),
     "labels too few": lambda _, arrays: arrays.update(labels=np.arange(3)),
     "labels float": lambda _, arrays: arrays.update(labels=np.zeros(N)),
+    "codes of eight bits": lambda _, arrays: arrays.update(
+        space2_rows=arrays["space2_rows"] + np.uint8(128)
+    ),
+    "codes without steps": lambda _, arrays: arrays.pop("space2_steps"),
+    "codes by l2": lambda meta, _: meta["spaces"][2].update(scorer="l2"),
+    "codes of int8": lambda _, arrays: arrays.update(
+        space2_rows=arrays["space2_rows"].view(np.int8)
+    ),
+    "codes too narrow": lambda _, arrays: arrays.update(
+        space2_rows=np.ascontiguousarray(arrays["space2_rows"][:, :16])
+    ),
+    "steps of floats": lambda _, arrays: arrays.update(space1_steps=np.ones(DIM, "f4")),
+    "steps too few": lambda _, arrays: arrays.update(space2_steps=np.ones(DIM - 1, "f4")),
+    "steps matrix": lambda _, arrays: arrays.update(space2_steps=np.ones((DIM, 1), "f4")),
+    "validation of another dim": lambda _, arrays: arrays.update(
+        validation_queries=np.zeros((50, DIM + 1), "f4")
+    ),
+    "validation without neighbors": lambda _, arrays: arrays.pop("validation_neighbors"),
+    "validation neighbors too few": lambda _, arrays: arrays.update(
+        validation_neighbors=arrays["validation_neighbors"][1:]
+    ),
+    "validation neighbors int64": lambda _, arrays: arrays.update(
+        validation_neighbors=arrays["validation_neighbors"].astype("i8")
+    ),
+    "settings text": lambda meta, _: meta.update(settings="wide"),
+    "setting without ef": lambda meta, _: meta["settings"][0].pop("ef"),
+    "setting of ef 0": lambda meta, _: meta["settings"][0].update(ef=0),
+    "setting of ef infinite": lambda meta, _: meta["settings"][0].update(ef=float("inf")),
+    "losses number": lambda meta, _: meta.update(losses=3),
     "layers too many": lambda meta, _: meta.update(n_layers=10**18),
     "layers infinite": lambda meta, _: meta.update(n_layers=float("inf")),
     "layers text": lambda meta, _: meta.update(n_layers="many"),

@@ -1,14 +1,16 @@
 """RoutingIndex: vectors, a graph over them and the spaces that route on it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from operator import index as index_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.calibration import Loss, Setting, Validation, calibrate
+from l2route.compression import Compression, compress_space, halve
 from l2route.data import check_metric
 from l2route.graph import (
     Entry,
@@ -16,13 +18,12 @@ from l2route.graph import (
     GraphKind,
     GraphOptions,
     Progress,
-    UpperLayer,
     build_graph,
     report,
     resolve_entry,
 )
 from l2route.imports import ImportedIndex, import_faiss, import_hnswlib
-from l2route.memory import padded_dim
+from l2route.parts import Parts, assemble, described, write_parts
 from l2route.search import (
     BaseVectors,
     Budget,
@@ -32,7 +33,7 @@ from l2route.search import (
     original_space,
     pca_space,
 )
-from l2route.storage import read_index, write_index
+from l2route.storage import read_index
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models import RoutingModel
@@ -42,6 +43,8 @@ if TYPE_CHECKING:  # serving never imports torch
 
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else."""
+LOSS_K, LOSS_EF = 10, 64
+"""Answers and beam width at which the loss of compression is measured."""
 
 
 class RoutingIndex:
@@ -52,6 +55,7 @@ class RoutingIndex:
         graph: a graph over them.
         spaces: routing spaces beside the original one; the last is the one that searches use.
         labels: what answers call each vertex [n]; row numbers by default.
+        validation: queries that settings are measured on.
     """
 
     def __init__(
@@ -60,11 +64,14 @@ class RoutingIndex:
         graph: Graph,
         spaces: Sequence[RoutingSpace] = (),
         labels: NDArray[np.int64] | None = None,
+        validation: Validation | None = None,
     ) -> None:
         if labels is not None and (labels.shape != (graph.n_vertices,) or labels.dtype != np.int64):
             got = f"{list(labels.shape)} of {labels.dtype}"
             raise ValueError(f"expected labels [{graph.n_vertices}], got {got}")
-        self.base, self.graph, self.labels = base, graph, labels
+        self.base, self.graph, self.labels, self.validation = base, graph, labels, validation
+        self._settings: dict[tuple[str, int, float], Setting] = {}
+        self._losses: dict[str, Loss] = {}
         every = [original_space(base), *spaces]
         self._searchers = {space.name: Searcher(graph, space, base) for space in every}
         if len(self._searchers) != len(every):
@@ -130,6 +137,7 @@ class RoutingIndex:
         space: str | None = None,
         n_threads: int = 0,
         trace: bool = False,
+        recall: float | None = None,
     ) -> SearchResult:
         """Find the k nearest vectors of each query, within a budget, a beam width, or both.
 
@@ -145,8 +153,15 @@ class RoutingIndex:
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
+            recall: in place of budget, ef and rerank, a recall@k that is to be reached: see
+                `setting`.
         """
         searcher = self.searcher(space)
+        if recall is not None:
+            if not budget is ef is rerank is None:
+                raise ValueError("expected a recall, or else budget, ef and rerank, got both")
+            chosen = self.setting(recall, k, space)
+            ef, rerank = chosen.ef, chosen.rerank or None
         if budget is None and ef is None:
             budget = DEFAULT_BUDGET
         if budget is not None and not isinstance(budget, Budget):
@@ -247,59 +262,133 @@ class RoutingIndex:
             cache=kept,
             on_event=on_event,
         )
+        self.validate_with(problem.validation)
         if report.is_better:
-            self._searchers.pop(space.name, None)
-            self._searchers[space.name] = Searcher(self.graph, space, self.base)
+            others = [each for each in self.spaces[1:] if each.name != space.name]
+            self._reset(self.base, [*others, space])
         return report
+
+    def compress(
+        self,
+        routing: Compression | None = "int8",
+        vectors: Literal["float16"] | None = None,
+        space: str | None = None,
+    ) -> None:
+        """Give routing vectors, original vectors or both fewer bytes.
+
+        The compressed space takes the place of the one that it is made of, unless that is the
+        original one, and searches use it from then on. What that costs in recall is measured on
+        the validation queries, if there are some, and told by `info`.
+
+        Args:
+            routing: int8 or float16 for routing vectors; None leaves them.
+            vectors: float16 for the original vectors, by which answers are reranked: distances
+                are then those of the rounded vectors. None leaves them.
+            space: name of the space to compress; by default the last of `spaces`.
+        """
+        if vectors not in (None, "float16"):
+            raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
+        source = self.searcher(space)
+        others = [each for each in self.spaces[1:] if each.name != source.space.name]
+        compressed = None if routing is None else compress_space(source.space, routing)
+        base = self.base if vectors is None else halve(self.base)
+        if compressed is not None:
+            kept = [each for each in others if each.name != compressed.name]
+            self._reset(base, [*kept, compressed])
+            self._measure_loss(source, compressed.name)
+        else:
+            self._reset(base, self.spaces[1:])
+
+    def _reset(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> None:
+        """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
+        original = self.spaces[0] if base is self.base else original_space(base)
+        known = {id(each.space): each for each in self._searchers.values() if each.base is base}
+        every = {
+            space.name: known.get(id(space)) or Searcher(self.graph, space, base)
+            for space in (original, *spaces)
+        }
+        kept = {name for name, each in every.items() if id(each.space) in known}
+        self.base, self._searchers = base, every
+        self._settings = {key: value for key, value in self._settings.items() if key[0] in kept}
+        self._losses = {name: loss for name, loss in self._losses.items() if name in kept}
+
+    def _measure_loss(self, before: Searcher, name: str) -> None:
+        if self.validation is None:
+            return
+        k = min(LOSS_K, self.validation.neighbors.shape[1])
+        recalls = [
+            self.validation.recall(searcher.search(self.validation.queries, k, ef=LOSS_EF).ids)
+            for searcher in (before, self.searcher(name))
+        ]
+        self._losses[name] = Loss(name, k, LOSS_EF, *recalls)
+
+    def validate_with(self, queries: object) -> None:
+        """Keep up to 2,000 queries, with their true neighbours, to measure settings on.
+
+        `learn` keeps some of its own. Settings measured before are forgotten.
+        """
+        self.validation = Validation.of(self.base, queries)
+        self._settings.clear()
+
+    def setting(self, recall: float, k: int = 10, space: str | None = None) -> Setting:
+        """The beam width and rerank that reach a recall@k at the least cost.
+
+        Measured once, on the validation queries; `save` keeps it.
+
+        Args:
+            recall: share of the true k nearest that is to be found.
+            k: answers per query.
+            space: name of the space to route in; by default the last of `spaces`.
+        """
+        searcher = self.searcher(space)
+        k, key = index_of(k), (searcher.space.name, index_of(k), float(recall))
+        if key not in self._settings:
+            if self.validation is None:
+                raise ValueError(
+                    "expected validation queries to measure recall on: "
+                    "call learn or validate_with first"
+                )
+            self._settings[key] = calibrate(searcher, self.validation, k, recall)
+        return self._settings[key]
 
     def info(self) -> dict[str, Any]:
         """What the index is, in plain values."""
-        arrays = self._arrays()
+        arrays = self._parts().arrays()
         return {
             "n_vertices": len(self),
             "dim": self.dim,
             "metric": self.base.metric,
+            "vectors": str(self.base.rows.dtype),
             "graph": asdict(report(self.graph)),
-            "spaces": [_described(space) for space in self.spaces],
+            "spaces": [described(space) for space in self.spaces],
             "labelled": self.labels is not None,
+            "n_validation": 0 if self.validation is None else len(self.validation.queries),
+            "settings": [asdict(setting) for setting in self._settings.values()],
+            "losses": [asdict(loss) for loss in self._losses.values()],
             "bytes_per_vector": sum(array.nbytes for array in arrays.values()) / len(self),
         }
 
     def save(self, path: str | Path) -> None:
         """Write the index into a directory; if that is cut off, what was there stays readable."""
-        meta = {
-            "metric": self.base.metric,
-            "dim": self.dim,
-            "n_layers": len(self.graph.upper),
-            "spaces": [_described(space) for space in self.spaces[1:]],
-        }
-        write_index(Path(path), meta, self._arrays())
+        write_parts(Path(path), self._parts())
 
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any] | None] = {
-            "vectors": self.base.rows,
-            "neighbors": self.graph.neighbors,
-            "entries": self.graph.entries,
-            "labels": self.labels,
-        }
-        for i, layer in enumerate(self.graph.upper):
-            arrays |= {f"layer{i}_vertices": layer.vertices, f"layer{i}_neighbors": layer.neighbors}
-        for i, space in enumerate(self.spaces[1:]):
-            arrays |= {
-                f"space{i}_rows": space.rows,
-                f"space{i}_matrix": space.query_matrix,
-                f"space{i}_bias": space.bias,
-            }
-        return {name: array for name, array in arrays.items() if array is not None}
+    def _parts(self) -> Parts:
+        return Parts(
+            base=self.base,
+            graph=self.graph,
+            spaces=self.spaces[1:],
+            labels=self.labels,
+            validation=self.validation,
+            settings=tuple(self._settings.values()),
+            losses=tuple(self._losses.values()),
+        )
 
-
-def _described(space: RoutingSpace) -> dict[str, Any]:
-    return {
-        "name": space.name,
-        "dim": space.dim,
-        "scorer": space.scorer,
-        "rerank": space.rerank,
-    }
+    @classmethod
+    def _of(cls, parts: Parts) -> "RoutingIndex":
+        index = cls(parts.base, parts.graph, parts.spaces, parts.labels, parts.validation)
+        index._settings = {(each.space, each.k, each.target): each for each in parts.settings}
+        index._losses = {each.space: each for each in parts.losses}
+        return index
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
@@ -313,52 +402,9 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
     """
     meta, arrays = read_index(Path(path), mmap=mmap, verify=verify)
     try:
-        return _assemble(meta, arrays, verify=verify)
+        return RoutingIndex._of(assemble(meta, arrays, verify=verify))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: expected an intact index, got {error}") from error
-
-
-def _assemble(
-    meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, verify: bool
-) -> RoutingIndex:
-    dim = int(meta["dim"])
-    rows = _require(arrays, "vectors", np.float32, 2)
-    if dim < 1 or rows.shape[1] != padded_dim(dim):
-        raise ValueError(f"expected vectors [*, {padded_dim(dim)}], got {list(rows.shape)}")
-    layers = tuple(
-        UpperLayer(arrays[f"layer{i}_vertices"], arrays[f"layer{i}_neighbors"])
-        for i in range(int(meta["n_layers"]))
-    )
-    graph = Graph(arrays["neighbors"], arrays["entries"], layers)
-    labels = _require(arrays, "labels", np.int64, 1) if "labels" in arrays else None
-    spaces = [_space(i, entry, arrays) for i, entry in enumerate(meta["spaces"])]
-    base = BaseVectors(rows, dim, check_metric(meta["metric"]))
-    index = RoutingIndex(base, graph, spaces, labels)
-    if verify and any(space.rows[:, space.dim :].any() for space in index.spaces):
-        raise ValueError("expected rows padded with zeros beyond their dimension")
-    return index
-
-
-def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:
-    matrix, bias = f"space{i}_matrix", f"space{i}_bias"
-    return RoutingSpace(
-        rows=_require(arrays, f"space{i}_rows", np.float32, 2),
-        dim=int(entry["dim"]),
-        scorer=entry["scorer"],
-        query_matrix=_require(arrays, matrix, np.float32, 2) if matrix in arrays else None,
-        bias=_require(arrays, bias, np.float32, 1) if bias in arrays else None,
-        name=str(entry["name"]),
-        rerank=int(entry.get("rerank", 32)),
-    )
-
-
-def _require(
-    arrays: Mapping[str, NDArray[Any]], name: str, dtype: type[np.generic], ndim: int
-) -> NDArray[Any]:
-    array = arrays[name]
-    if array.dtype != dtype or array.ndim != ndim:
-        raise ValueError(f"expected {name} {dtype.__name__} with {ndim} axes, got {array.dtype}")
-    return array
 
 
 def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:

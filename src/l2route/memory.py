@@ -3,17 +3,20 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 CACHE_LINE = 64
 """Bytes; rows of routing vectors start on one."""
 LANES = 16
 """Floats; the core's kernels have no tail, so rows are padded with zeros to a multiple of it."""
+CODE_LANES = 64
+"""The same for codes of one byte."""
 
 
-def padded_dim(dim: int) -> int:
-    """Width of a padded row that holds `dim` floats."""
-    return -(-dim // LANES) * LANES
+def padded_dim(dim: int, dtype: DTypeLike = np.float32) -> int:
+    """Width of a padded row that holds `dim` floats, half floats or codes (uint8)."""
+    lanes = CODE_LANES if np.dtype(dtype) == np.uint8 else LANES
+    return -(-dim // lanes) * lanes
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
@@ -24,8 +27,9 @@ def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[An
     return buffer[start : start + n_bytes].view(dtype).reshape(shape)
 
 
-def pad_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:
     """Copy vectors [n, dim] into aligned rows [n, padded_dim(dim)], padded with zeros."""
-    padded = aligned_zeros((len(vectors), padded_dim(vectors.shape[1])), np.float32)
+    dtype = vectors.dtype.type
+    padded = aligned_zeros((len(vectors), padded_dim(vectors.shape[1], dtype)), dtype)
     padded[:, : vectors.shape[1]] = vectors
     return padded

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from operator import index as index_of
-from typing import Literal
+from typing import Any, Literal
 
 import faiss
 import numpy as np
@@ -14,6 +14,10 @@ from l2route.graph import Graph
 from l2route.memory import pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
+BASE_TYPES = ("float32", "float16")
+"""Elements of original vectors."""
+ROW_TYPES = (*BASE_TYPES, "uint8")
+"""Elements of routing vectors; uint8 for codes of seven bits."""
 MAX_K = 2**31 - 1
 """Answers per query that the core can count."""
 MAX_THREADS = 1024
@@ -77,10 +81,17 @@ def _projection(dim: int, routing_dim: int, projected: bool | None) -> int:
 class BaseVectors:
     """The original vectors, as the core wants them; for cosine they have unit length."""
 
-    rows: NDArray[np.float32]
-    """Padded rows [n, padded_dim(dim)]."""
+    rows: NDArray[Any]
+    """Padded rows of float32 or float16 [n, padded_dim(dim)]."""
     dim: int
     metric: Metric
+
+    def __post_init__(self) -> None:
+        if self.rows.dtype not in BASE_TYPES:
+            raise ValueError(f"expected vectors of {', '.join(BASE_TYPES)}, got {self.rows.dtype}")
+        if self.dim < 1 or self.rows.shape[1:] != (padded_dim(self.dim),):
+            got = list(self.rows.shape)
+            raise ValueError(f"expected vectors [*, {padded_dim(max(1, self.dim))}], got {got}")
 
     @classmethod
     def of(cls, vectors: object, metric: Metric) -> "BaseVectors":
@@ -95,8 +106,8 @@ class BaseVectors:
         return "l2" if self.metric == "l2" else "ip"
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors without their padding [n, dim], a view."""
-        return self.rows[:, : self.dim]
+        """The vectors without their padding [n, dim]; a view, unless they are half floats."""
+        return self.rows[:, : self.dim].astype(np.float32, copy=False)
 
     def distances(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Distances in the metric's convention from the core's scores."""
@@ -110,8 +121,8 @@ class RoutingSpace:
     The identity space is the plain graph, a PCA space is the paper's compressed baseline.
     """
 
-    rows: NDArray[np.float32]
-    """Routing vectors, padded [n, padded_dim(dim)]."""
+    rows: NDArray[Any]
+    """Routing vectors of float32, float16 or 7-bit codes (uint8), padded [n, padded_dim(dim)]."""
     dim: int
     """Dimension of the routing vectors."""
     scorer: Scorer
@@ -124,13 +135,23 @@ class RoutingSpace:
     """What tables call it."""
     rerank: int = 32
     """Vertices reranked by default, where routing scores are not true distances."""
+    steps: NDArray[np.float32] | None = None
+    """What a code counts in each dimension [dim]; of codes only."""
 
     def __post_init__(self) -> None:
         n = len(self.rows)
         if self.dim < 1:
             raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
-        if self.rows.shape != (n, padded_dim(self.dim)):
-            raise ValueError(f"expected rows [{n}, {padded_dim(self.dim)}], got {self.rows.shape}")
+        if self.rows.dtype not in ROW_TYPES:
+            raise ValueError(f"expected rows of {', '.join(ROW_TYPES)}, got {self.rows.dtype}")
+        width = padded_dim(self.dim, self.rows.dtype)
+        if self.rows.shape != (n, width):
+            raise ValueError(f"expected rows [{n}, {width}], got {self.rows.shape}")
+        is_coded = self.rows.dtype == np.uint8
+        if is_coded != (self.steps is not None) or (is_coded and self.scorer != "ip"):
+            raise ValueError("expected steps and scorer ip for codes, and no steps for others")
+        if self.steps is not None and self.steps.shape != (self.dim,):
+            raise ValueError(f"expected steps [{self.dim}], got {self.steps.shape}")
         if self.rerank < 1:
             raise ValueError(f"expected rerank of at least 1, got {self.rerank}")
         if self.scorer not in ("l2", "ip"):
@@ -175,6 +196,12 @@ def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
     matrix = faiss.vector_to_array(transform.A).reshape(dim, base.dim)
     rows = pad_rows(vectors @ matrix.T)
     return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}")
+
+
+def _padded_steps(steps: NDArray[np.float32]) -> NDArray[np.float32]:
+    padded = np.zeros(padded_dim(len(steps), np.uint8), dtype=np.float32)
+    padded[: len(steps)] = steps
+    return padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +272,7 @@ class Searcher:
             routing_dim=space.dim,
             scorer=space.scorer,
             bias=space.bias,
+            steps=None if space.steps is None else _padded_steps(space.steps),
             query_matrix=None if matrix is None else pad_rows(matrix),
             original=base.rows if self.reranks else None,
             dim=base.dim,

@@ -1,0 +1,100 @@
+// Rows of routing or original vectors, whatever their elements are, and the scorer that counts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codes.hpp"
+#include "distance.hpp"
+
+namespace l2route {
+
+inline constexpr std::size_t kShortRow = 2 * kCacheLine;  // bytes
+
+enum class Element { single, half, code };
+
+inline std::size_t element_bytes(Element element) {
+  return element == Element::single ? sizeof(float) : element == Element::half ? sizeof(Half) : 1;
+}
+
+// Padded rows with the kernels that score them and add them up.
+struct Rows {
+  const void* data = nullptr;
+  std::size_t n = 0;
+  std::size_t width = 0;  // elements in a row, a multiple of kLanes, or of kCodeLanes for codes
+  Element element = Element::single;
+  ScoreRows score = nullptr;
+  AddRows add = nullptr;         // of rows of floats
+  const float* bias = nullptr;   // added to a row's inner product, hence taken from its score
+  const float* steps = nullptr;  // of codes, one per element of a row
+
+  const float* floats() const { return static_cast<const float*>(data); }
+
+  // Long rows into the second-level cache: a neighbour list's together overrun the first level's
+  // few outstanding misses, which makes the whole search a third slower.
+  // Always inlined: GCC takes a function that does nothing but prefetch for one without effect, and
+  // drops the calls that it did not inline before.
+  [[gnu::always_inline]] void prefetch(VertexId id) const {
+    const std::size_t bytes = width * element_bytes(element);
+    const char* row = static_cast<const char*>(data) + static_cast<std::size_t>(id) * bytes;
+    if (bytes <= kShortRow) {
+      for (std::size_t j = 0; j < bytes; j += kCacheLine) __builtin_prefetch(row + j, 0, 3);
+    } else {
+      for (std::size_t j = 0; j < bytes; j += kCacheLine) __builtin_prefetch(row + j, 0, 2);
+    }
+  }
+};
+
+inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Element element,
+                      ScoreKind kind, const std::string& simd) {
+  const std::string level = choose_level(simd);
+  Rows rows{data, n, width, element, nullptr, add_kernel(level)};
+  const bool is_l2 = kind == ScoreKind::l2;
+  if (element == Element::code) {
+    rows.score = code_kernel(level);
+  } else if (element == Element::half) {
+    rows.score = is_l2 ? float_kernel<ScoreKind::l2, Half>(level)
+                       : float_kernel<ScoreKind::inner_product, Half>(level);
+  } else {
+    rows.score = is_l2 ? float_kernel<ScoreKind::l2, float>(level)
+                       : float_kernel<ScoreKind::inner_product, float>(level);
+  }
+  return rows;
+}
+
+// Scores rows for one query and counts them: a distance that is computed is a distance counted.
+// The query is of floats, padded as the rows are; `codes` is room for it in codes.
+class Scorer {
+ public:
+  Scorer(const Rows& rows, const float* query, std::vector<std::int8_t>* codes = nullptr)
+      : rows_(rows), query_(query) {
+    if (rows.element != Element::code) return;
+    codes->resize(rows.width);
+    code_query_.scale = encode_query(query, rows.steps, rows.width, codes->data());
+    code_query_.codes = codes->data();
+    query_ = &code_query_;
+  }
+  Scorer(const Scorer&) = delete;
+  Scorer& operator=(const Scorer&) = delete;
+
+  void score(const VertexId* ids, std::size_t n, float* scores) {
+    rows_.score(query_, rows_.data, rows_.width, ids, n, scores);
+    if (rows_.bias != nullptr) {
+      for (std::size_t i = 0; i < n; ++i) scores[i] -= rows_.bias[ids[i]];
+    }
+    n_computed_ += n;
+  }
+
+  [[gnu::always_inline]] void prefetch(VertexId id) const { rows_.prefetch(id); }
+  std::size_t n_computed() const { return n_computed_; }
+
+ private:
+  const Rows& rows_;
+  const void* query_;
+  CodeQuery code_query_{};
+  std::size_t n_computed_ = 0;
+};
+
+}  // namespace l2route

@@ -1,0 +1,148 @@
+"""Laws of settings: the least that reaches a recall on queries kept for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from l2route.calibration import DEPTH, N_KEPT, Setting, Validation
+from l2route.data import METRICS
+from l2route.index import RoutingIndex, load
+from l2route.truth import exact_neighbors
+
+N, DIM = 1500, 24
+VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
+VALIDATION = np.random.default_rng(1).normal(size=(150, DIM)).astype(np.float32)
+
+
+def built(**options: Any) -> RoutingIndex:
+    """An index with queries to measure on."""
+    index = RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
+    index.validate_with(VALIDATION)
+    return index
+
+
+def recall_of(index: RoutingIndex, k: int, **limits: Any) -> float:
+    """Recall@k of the validation queries, with sets."""
+    truth = exact_neighbors(index.base.vectors(), VALIDATION, k, index.base.metric).ids
+    found = index.search(VALIDATION, k, **limits).ids
+    return float(np.mean([len(set(a) & set(b)) / k for a, b in zip(found, truth, strict=True)]))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("k", [1, 10])
+def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: int) -> None:
+    """With as many true distances; the recall that it tells is the one that it has."""
+    index = built(metric=metric)
+    index.compress("int8")
+    setting = index.setting(0.8, k)
+    limits = {"ef": setting.ef, "rerank": setting.rerank}
+    assert setting.recall == pytest.approx(recall_of(index, k, **limits))
+    assert setting.recall >= 0.8
+    floor = max(k, setting.rerank)
+    assert setting.ef >= floor
+    if setting.ef > floor:
+        assert recall_of(index, k, ef=setting.ef - 1, rerank=setting.rerank) < 0.8
+
+
+def test_searching_for_a_recall_uses_the_setting() -> None:
+    """Answers are those of its beam and rerank, in any space."""
+    index = built(pca_dim=12)
+    for space in (None, "original"):
+        setting = index.setting(0.7, 10, space)
+        found = index.search(VALIDATION, 10, recall=0.7, space=space)
+        rerank = setting.rerank or None
+        expected = index.search(VALIDATION, 10, ef=setting.ef, rerank=rerank, space=space)
+        np.testing.assert_array_equal(found.ids, expected.ids)
+    assert index.setting(0.7, 10, "original").rerank == 0  # its scores are true
+
+
+def test_a_setting_is_measured_once_and_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded index measures nothing that was measured before it was saved."""
+    index = built()
+    setting = index.setting(0.9)
+    index.save(tmp_path / "index")
+    monkeypatch.setattr("l2route.index.calibrate", lambda *_: pytest.fail("measured again"))
+    again = load(tmp_path / "index")
+    assert again.setting(0.9) == index.setting(0.9) == setting
+    assert again.info() == index.info()
+
+
+def test_more_recall_takes_a_wider_beam() -> None:
+    """And all of them may be asked for, where a walk reaches all."""
+    index = built(graph="nsg", degree=32)
+    beams = [index.setting(recall).ef for recall in (0.5, 0.8, 0.95, 1.0)]
+    assert beams == sorted(beams)
+    assert recall_of(index, 10, recall=1.0) == 1.0
+
+
+def test_what_is_out_of_reach_is_said() -> None:
+    """With what is in reach."""
+    vectors = np.concatenate([VECTORS, VECTORS + 100])  # two islands, of which one is entered
+    graph = RoutingIndex.build(vectors, graph="knn", degree=4, entry=0)
+    graph.validate_with(np.concatenate([VALIDATION, VALIDATION + 100]))
+    with pytest.raises(ValueError, match=r"expected a recall@10 in reach, which is up to 0\.[0-5]"):
+        graph.setting(0.9)
+
+
+def test_what_changes_the_index_forgets_its_settings() -> None:
+    """New queries, other vectors and a space in place of another; other spaces keep theirs."""
+    index = built(pca_dim=12)
+    index.setting(0.7)
+    index.setting(0.7, space="original")
+    index.compress("int8")
+    assert [setting["space"] for setting in index.info()["settings"]] == ["original"]
+    index.compress(None, "float16")
+    assert index.info()["settings"] == []
+    index.setting(0.6)
+    index.validate_with(VALIDATION[:20])
+    assert index.info()["settings"] == []
+    assert index.info()["n_validation"] == 20
+
+
+def test_queries_are_kept_up_to_a_number() -> None:
+    """With their hundred nearest, or as many as there are."""
+    index = RoutingIndex.build(VECTORS[:50], ef_construction=40)
+    index.validate_with(np.zeros((N_KEPT + 5, DIM)))
+    assert index.validation is not None
+    assert index.validation.queries.shape == (N_KEPT, DIM)
+    assert index.validation.neighbors.shape == (N_KEPT, 50)
+    kept = Validation.of(built().base, VALIDATION)
+    assert kept.neighbors.shape == (len(VALIDATION), DEPTH)
+    truth = exact_neighbors(VECTORS, VALIDATION, DEPTH).ids
+    np.testing.assert_array_equal(kept.neighbors, truth)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recall": 0}, r"expected a recall in \(0, 1\], got 0"),
+        ({"recall": 1.01}, r"expected a recall in \(0, 1\], got 1.01"),
+        ({"recall": float("nan")}, r"expected a recall in \(0, 1\], got nan"),
+        ({"recall": 0.9, "k": 0}, r"expected k in \[1, 100\], which the index keeps, got 0"),
+        ({"recall": 0.9, "k": 101}, r"expected k in \[1, 100\], which the index keeps, got 101"),
+        ({"recall": 0.9, "ef": 10}, "expected a recall, or else budget, ef and rerank"),
+        ({"recall": 0.9, "budget": 100}, "expected a recall, or else budget, ef and rerank"),
+        ({"recall": 0.9, "rerank": 100}, "expected a recall, or else budget, ef and rerank"),
+        ({"recall": 0.9, "space": "none"}, "expected a space of original, got 'none'"),
+    ],
+)
+def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
+    """With what was expected and what came."""
+    with pytest.raises(ValueError, match=message):
+        built().search(VALIDATION, **options)
+
+
+def test_without_queries_no_recall_can_be_asked_for() -> None:
+    """The error says how to get some."""
+    with pytest.raises(ValueError, match="call learn or validate_with first"):
+        RoutingIndex.build(VECTORS[:50]).search(VALIDATION, recall=0.9)
+    with pytest.raises(ValueError, match="expected queries"):
+        built().validate_with(np.zeros((0, DIM)))
+    with pytest.raises(ValueError, match="expected a setting that can be searched with"):
+        Setting("original", 10, 0.9, 0, 0, 0.9)

@@ -1,0 +1,269 @@
+"""Laws of vectors of fewer bytes: kernels, spaces and indexes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.compression import COMPRESSIONS, LARGEST_CODE, compress_space, encode, halve
+from l2route.data import METRICS
+from l2route.index import RoutingIndex
+from l2route.memory import pad_rows, padded_dim
+from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space, pca_space
+
+SIMD_LEVELS = _core.simd_levels()
+N, DIM = 600, 20
+VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
+QUERIES = np.random.default_rng(1).normal(size=(60, DIM)).astype(np.float32)
+
+
+def built(**options: Any) -> RoutingIndex:
+    """An index built with less than the usual effort, with queries to measure on."""
+    index = RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
+    index.validate_with(np.random.default_rng(2).normal(size=(80, DIM)))
+    return index
+
+
+def padded_query(query: NDArray[np.float32], rows: NDArray[Any]) -> NDArray[np.float32]:
+    """A query of floats, padded as far as the rows are."""
+    padded = np.zeros(rows.shape[1], dtype=np.float32)
+    padded[: len(query)] = query
+    return padded
+
+
+@pytest.mark.parametrize("simd", SIMD_LEVELS)
+@pytest.mark.parametrize("scorer", ["l2", "ip"])
+@given(dim=st.integers(1, 70), n=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_scores_of_half_floats_equal_numpy(
+    simd: str, scorer: str, dim: int, n: int, seed: int
+) -> None:
+    """Every kernel scores rows of half floats as numpy does in double precision."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(n, dim)).astype(np.float16)
+    query = rng.normal(size=dim).astype(np.float32)
+    wide_rows, wide_query = rows.astype(np.float64), query.astype(np.float64)
+    expected = (
+        ((wide_rows - wide_query) ** 2).sum(axis=1) if scorer == "l2" else -wide_rows @ wide_query
+    )
+    padded = pad_rows(rows)
+    scores = _core.score_rows(padded, padded_query(query, padded), scorer, simd)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("simd", SIMD_LEVELS)
+def test_every_half_float_is_read(simd: str) -> None:
+    """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    one = padded_query(np.ones(1, dtype=np.float32), pad_rows(halves[:1, None]))
+    scores = _core.score_rows(pad_rows(halves[:, None]), one, "ip", simd)
+    with np.errstate(invalid="ignore"):
+        expected = 0 - halves.astype(np.float32)
+    np.testing.assert_array_equal(scores, expected)
+
+
+def code_scores(
+    codes: NDArray[np.uint8], query: NDArray[np.float32], steps: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """The slow twin: round query · steps to a byte with a sign, then add up integers."""
+    weighed = query.astype(np.float64) * steps
+    largest = np.abs(weighed).max()
+    if largest == 0:
+        return np.zeros(len(codes))
+    rounded = np.rint(weighed / largest * 127)
+    return -(codes.astype(np.int64) @ rounded.astype(np.int64)) * (largest / 127)
+
+
+@pytest.mark.parametrize("simd", SIMD_LEVELS)
+@given(
+    dim=st.integers(1, 200),
+    n=st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+    extreme=st.booleans(),
+)
+def test_scores_of_codes_equal_their_twin(
+    simd: str, dim: int, n: int, seed: int, extreme: bool
+) -> None:
+    """Every kernel adds up the same products, the largest there can be among them."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(LARGEST_CODE if extreme else 0, LARGEST_CODE + 1, (n, dim), dtype=np.uint8)
+    query = rng.choice([-1.0, 1.0], dim) if extreme else rng.normal(size=dim)
+    steps = np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)
+    rows = pad_rows(codes)
+    scores = _core.score_rows(
+        rows,
+        padded_query(query.astype(np.float32), rows),
+        "ip",
+        simd,
+        padded_query(steps.astype(np.float32), rows),
+    )
+    expected = code_scores(codes, query.astype(np.float32), steps.astype(np.float32))
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5 * dim)
+
+
+@given(dim=st.integers(1, 200), seed=st.integers(0, 999))
+def test_kernels_of_codes_agree_to_the_last_bit(dim: int, seed: int) -> None:
+    """Sums of integers are the same whatever adds them up."""
+    rng = np.random.default_rng(seed)
+    rows = pad_rows(rng.integers(0, LARGEST_CODE + 1, (7, dim), dtype=np.uint8))
+    query = padded_query(rng.normal(size=dim).astype(np.float32), rows)
+    steps = padded_query(rng.uniform(0.1, 1, dim).astype(np.float32), rows)
+    scores = [_core.score_rows(rows, query, "ip", simd, steps) for simd in SIMD_LEVELS]
+    for other in scores[1:]:
+        np.testing.assert_array_equal(scores[0], other)
+
+
+def test_a_query_of_zeros_scores_nothing() -> None:
+    """No division by its largest value."""
+    rows = pad_rows(np.full((3, 5), 9, dtype=np.uint8))
+    zeros = np.zeros(rows.shape[1], dtype=np.float32)
+    np.testing.assert_array_equal(_core.score_rows(rows, zeros, "ip", "auto", zeros + 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "scorer", "steps", "message"),
+    [
+        (np.zeros((2, 64), np.uint8), "l2", np.ones(64, np.float32), "codes scored by 'ip'"),
+        (np.zeros((2, 64), np.uint8), "ip", None, "steps of codes alone"),
+        (np.zeros((2, 64), np.float32), "ip", np.ones(64, np.float32), "steps of codes alone"),
+        (np.zeros((2, 32), np.uint8), "ip", np.ones(32, np.float32), "a multiple of 16 elements"),
+        (np.zeros((2, 64), np.int8), "ip", None, "rows of float32, float16 or uint8"),
+        (np.zeros((2, 64), np.float64), "ip", None, "rows of float32, float16 or uint8"),
+        (np.zeros((2, 64), np.uint8), "ip", np.ones(63, np.float32), "a step per element"),
+    ],
+)
+def test_rows_that_no_kernel_reads_are_refused(
+    rows: NDArray[Any], scorer: str, steps: NDArray[np.float32] | None, message: str
+) -> None:
+    """The core says what it expected."""
+    query = np.zeros(rows.shape[1], dtype=np.float32)
+    with pytest.raises(ValueError, match=message):
+        _core.score_rows(rows, query, scorer, "auto", steps)
+
+
+@given(
+    st.integers(1, 40), st.integers(1, 9), st.floats(-100, 100), st.floats(0, 100), st.integers(0)
+)
+def test_codes_stand_for_their_values(
+    n: int, dim: int, mean: float, spread: float, seed: int
+) -> None:
+    """Lowest + step · code is within half a step of every value that is not clipped."""
+    vectors = np.random.default_rng(seed).normal(mean, spread, (n, dim)).astype(np.float32)
+    codes, steps = encode(vectors)
+    lowest, highest = np.quantile(vectors, [0.0005, 0.9995], axis=0)
+    clipped = np.clip(vectors, lowest, highest)
+    error = np.abs(lowest + steps * codes - clipped)
+    assert codes.max() <= LARGEST_CODE
+    assert (error <= steps * 0.5 + 1e-4 * (1 + abs(mean))).all()
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
+    """An exhaustive search has nearly the same first hundred, in spaces by every scorer."""
+    base = BaseVectors.of(VECTORS, metric)  # type: ignore[arg-type] # parametrized
+    index = RoutingIndex.build(VECTORS, metric, degree=8, ef_construction=40)
+    biased = RoutingSpace(base.rows, DIM, "ip", None, np.linspace(-1, 1, N, dtype=np.float32))
+    for space in (original_space(base), pca_space(base, 9), biased):
+        smaller = compress_space(space, compression)  # type: ignore[arg-type] # the same
+        assert smaller.rows[0].nbytes < space.rows[0].nbytes or space.dim < 20
+        found = []
+        for each in (space, smaller):
+            searcher = Searcher(index.graph, each, base)
+            trace = searcher.search(QUERIES, 1, ef=N, rerank=1, trace=True).trace
+            assert trace is not None
+            core = searcher.search(QUERIES, 100, ef=N, rerank=100)
+            found.append([set(row.tolist()) for row in core.ids])
+        shared = [len(a & b) for a, b in zip(*found, strict=True)]
+        assert np.mean(shared) > 96
+
+
+def test_a_space_is_compressed_once() -> None:
+    """Codes are not made of codes; what a half float cannot hold is refused."""
+    space = original_space(BaseVectors.of(VECTORS, "l2"))
+    with pytest.raises(ValueError, match="expected a space of float32, got uint8"):
+        compress_space(compress_space(space, "int8"), "int8")
+    with pytest.raises(ValueError, match="expected compression int8, float16, got 'int4'"):
+        compress_space(space, "int4")  # type: ignore[arg-type] # on purpose
+    with pytest.raises(ValueError, match="expected values that a half float can hold, got 70000"):
+        halve(BaseVectors.of(np.full((3, 2), 7e4), "l2"))
+
+
+def test_spaces_of_codes_are_checked() -> None:
+    """Codes need steps and inner products; others have no steps."""
+    codes = pad_rows(np.zeros((4, 5), dtype=np.uint8))
+    steps = np.ones(5, dtype=np.float32)
+    assert codes.shape[1] == padded_dim(5, np.uint8) == 64
+    RoutingSpace(codes, 5, "ip", steps=steps)
+    for space in (
+        lambda: RoutingSpace(codes, 5, "ip"),
+        lambda: RoutingSpace(codes, 5, "l2", steps=steps),
+        lambda: RoutingSpace(pad_rows(np.zeros((4, 5), np.float32)), 5, "ip", steps=steps),
+    ):
+        with pytest.raises(ValueError, match="expected steps and scorer ip for codes"):
+            space()
+    with pytest.raises(ValueError, match=r"expected steps \[5\], got \(4,\)"):
+        RoutingSpace(codes, 5, "ip", steps=steps[:4])
+    with pytest.raises(ValueError, match="expected rows of float32, float16, uint8, got float64"):
+        RoutingSpace(np.zeros((4, 16)), 5, "ip")
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("vectors", [None, "float16"])
+def test_compressing_loses_little(metric: str, vectors: Any) -> None:
+    """Recall@10 with codes, after reranking, is within two points; `info` tells both figures."""
+    index = built(metric=metric)
+    before = index.info()
+    index.compress("int8", vectors)
+    after = index.info()
+    (loss,) = after["losses"]
+    assert loss["space"] == index.spaces[-1].name == "original-int8"
+    assert loss["before"] > 0.9
+    assert abs(loss["after"] - loss["before"]) < 0.02
+    if vectors is not None:
+        assert after["vectors"] == "float16"
+        assert index.spaces[0].rows.dtype == np.float16
+    saved = before["bytes_per_vector"] - after["bytes_per_vector"]
+    codes = 64 + 4  # and a bias, where distances are l2
+    assert saved == pytest.approx((64 if vectors else 0) - codes, abs=5)
+
+
+def test_a_compressed_space_takes_the_place_of_its_source() -> None:
+    """But for the original one, which answers are reranked by."""
+    index = built(pca_dim=7)
+    index.compress("int8")
+    assert [space.name for space in index.spaces] == ["original", "pca7-int8"]
+    index.compress("float16", space="original")
+    assert [space.name for space in index.spaces] == ["original", "pca7-int8", "original-float16"]
+    index.compress("float16", space="original")  # again: the same
+    assert [space.name for space in index.spaces] == ["original", "pca7-int8", "original-float16"]
+    assert [loss["space"] for loss in index.info()["losses"]] == ["pca7-int8", "original-float16"]
+    index.compress(None, "float16")
+    assert index.base.rows.dtype == np.float16
+    assert index.info()["losses"] == []  # measured with other vectors
+    with pytest.raises(ValueError, match="expected vectors float16 or None, got 'int8'"):
+        index.compress(vectors="int8")  # type: ignore[arg-type] # on purpose
+    with pytest.raises(ValueError, match="expected a space of original"):
+        index.compress(space="pca7")
+
+
+def test_without_queries_nothing_is_measured() -> None:
+    """Compressing needs no validation queries."""
+    index = RoutingIndex.build(VECTORS, ef_construction=40)
+    index.compress()
+    assert index.info()["losses"] == []
+
+
+def test_distances_of_halved_vectors_are_theirs() -> None:
+    """What is reported is the distance to the rounded vector."""
+    index = built()
+    index.compress("int8", "float16")
+    found = index.search(QUERIES, k=3, ef=50)
+    rounded = VECTORS.astype(np.float16).astype(np.float64)
+    expected = ((QUERIES[:, None].astype(np.float64) - rounded[found.ids]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(found.distances, expected, rtol=1e-4)
