@@ -29,6 +29,7 @@ from l2route.graph import (
     hops_from,
     knn_lists,
     medoid,
+    medoids,
     report,
 )
 
@@ -386,6 +387,20 @@ def test_medoid_is_nearest_to_the_mean(base: NDArray[np.float32]) -> None:
     exact = base.astype(np.float64)
     distances = ((exact - exact.mean(axis=0)) ** 2).sum(axis=1)
     assert distances[medoid(base)] <= distances.min() + 1e-4
+
+
+def test_medoids_are_one_of_each_cluster() -> None:
+    """Of 32 islands one vertex each, whatever the seed; of fewer vectors all of them."""
+    rng = np.random.default_rng(0)
+    islands = np.repeat(np.arange(32), 40)
+    base = (rng.normal(size=(32, 6))[islands] * 100 + rng.normal(size=(1280, 6))).astype(np.float32)
+    found = medoids(base, seed=3)
+    assert (found[1:] > found[:-1]).all()
+    assert len(set(islands[found].tolist())) >= 24  # k-means may join two that are near
+    np.testing.assert_array_equal(found, medoids(base, seed=3))
+    assert medoids(base[:5]).tolist() == [0, 1, 2, 3, 4]
+    graph = build_graph(base, options=GraphOptions("knn", 8, entry="medoids"))
+    np.testing.assert_array_equal(graph.entries, medoids(base))
 
 
 @given(

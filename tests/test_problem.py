@@ -9,10 +9,18 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
-from l2route.search import BaseVectors, Metric, Searcher, original_space
+from l2route.search import BaseVectors, Budget, Metric, Searcher, original_space
 from l2route.training import problem as posing
 from l2route.training.options import LearnOptions
-from l2route.training.problem import Problem, base_as_queries, find_crossroads, look_alike, pose
+from l2route.training.problem import (
+    Problem,
+    base_as_queries,
+    find_crossroads,
+    look_alike,
+    nearest_others,
+    pose,
+)
+from l2route.truth import exact_neighbors
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
 DIM = 8
@@ -77,7 +85,9 @@ def test_base_vectors_join_the_queries(index: RoutingIndex) -> None:
 def test_a_base_vector_asks_for_its_nearest(index: RoutingIndex) -> None:
     """Its target is the nearest of its neighbours, which in most cases is the nearest of all."""
     vectors = index.base.vectors()
-    ids, nearest = base_as_queries(index.graph, vectors, np.zeros(0, np.int64))
+    others = nearest_others(index.graph, index.base, OPTIONS)
+    ids, nearest = base_as_queries(index.graph, others, np.zeros(0, np.int64))
+    nearest = nearest[:, 0]
     np.testing.assert_array_equal(ids, np.arange(1, len(vectors)))
     for i in (1, 7, 1999):
         row = index.graph.neighbors[i]
@@ -93,8 +103,47 @@ def test_a_vector_without_neighbours_asks_nothing() -> None:
     """Of three vertices in a row, the last has no way out and the first is the entry."""
     neighbors = np.array([[1, 2], [2, -1], [-1, -1]], np.int32)
     graph = Graph(neighbors, np.array([0], np.int32))
-    ids, nearest = base_as_queries(graph, draw(3, 0), np.array([2]))
-    assert (ids.tolist(), nearest.tolist()) == ([1], [2])
+    others = nearest_others(graph, BaseVectors.of(draw(3, 0), "l2"), OPTIONS)
+    ids, nearest = base_as_queries(graph, others, np.array([2]))
+    assert (ids.tolist(), nearest.tolist()) == ([1], [[2]])
+
+
+def test_a_base_vector_asks_for_its_k_nearest(index: RoutingIndex) -> None:
+    """Of more than one they are searched for; a vector is none of its own, its twins are."""
+    vectors = index.base.vectors()
+    options = replace(OPTIONS, k=4)
+    found = nearest_others(index.graph, index.base, options)
+    distances = ((vectors[:, None] - vectors) ** 2).sum(axis=2)  # [n, n]
+    np.fill_diagonal(distances, np.inf)
+    expected = np.argsort(distances, axis=1)[:, :4]
+    assert (found == expected).all(axis=1).mean() > 0.95
+    assert (found != np.arange(len(vectors))[:, None]).all()
+    ids, nearest = base_as_queries(index.graph, found, np.zeros(0, np.int64))
+    np.testing.assert_array_equal(nearest, found[ids])
+    twins = BaseVectors.of(np.zeros((12, DIM)), "l2")
+    whole = Graph(np.tile(np.arange(12, dtype=np.int32), (12, 1)), np.array([0], np.int32))
+    among = nearest_others(whole, twins, options)
+    assert among.shape == (12, 4)
+    assert (among != np.arange(12)[:, None]).all()
+
+
+def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
+    """Targets and validation are of the k nearest; recall is recall@k."""
+    options = replace(OPTIONS, k=3, learns_from_base=False)
+    problem = pose_on(index, draw(1000, 1), options)
+    truth = exact_neighbors(index.base.vectors(), problem.train, 3)
+    np.testing.assert_array_equal(problem.targets, truth.ids)
+    space = original_space(index.base)
+    found = Searcher(index.graph, space, index.base).search(
+        problem.validation, 3, Budget(OPTIONS.budget)
+    )
+    true = exact_neighbors(index.base.vectors(), problem.validation, 3).ids
+    shares = [len(set(a) & set(b)) / 3 for a, b in zip(found.ids, true, strict=True)]
+    assert problem.recall(space, options) == pytest.approx(np.mean(shares))
+    with pytest.raises(ValueError, match="expected k of at most 2000, got 2001"):
+        pose_on(index, draw(1000, 1), replace(OPTIONS, k=2001, rerank=2001))
+    with pytest.raises(ValueError, match=r"expected k in \[1, 4\], the rerank, got 5"):
+        replace(OPTIONS, k=5)
 
 
 def test_the_oracle_holds_no_more_than_it_may(
@@ -104,10 +153,11 @@ def test_the_oracle_holds_no_more_than_it_may(
     block_bytes = index.graph.n_vertices * BLOCK_TARGETS // 2
     monkeypatch.setattr(posing, "MEMORY", block_bytes)
     known = np.arange(400)
-    ids, nearest = base_as_queries(index.graph, index.base.vectors(), known)
-    targets = np.unique(np.concatenate([known, nearest]))
+    others = nearest_others(index.graph, index.base, OPTIONS)
+    ids, nearest = base_as_queries(index.graph, others, known)
+    targets = np.union1d(known, nearest)
     assert len(targets) == BLOCK_TARGETS
-    everyone, _ = base_as_queries(index.graph, index.base.vectors(), np.arange(2000))
+    everyone, _ = base_as_queries(index.graph, others, np.arange(2000))
     assert 0 < len(ids) < len(everyone)
 
 

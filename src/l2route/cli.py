@@ -66,7 +66,8 @@ def build(
         int, typer.Option(help="Beam width while building nsw and hnsw.")
     ] = 300,
     entry: Annotated[
-        str | None, typer.Option(help="Where searches start: id, ids (1,2,3) or medoid (default).")
+        str | None,
+        typer.Option(help="Where searches start: id, ids (1,2,3), medoids or medoid (default)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     threads: Annotated[
@@ -116,6 +117,7 @@ def learn(
     queries: Queries,
     budget: Annotated[int, typer.Option(help="Total distance computations to learn for.")] = 256,
     rerank: Annotated[int, typer.Option(help="Of them, true distances at the end.")] = 8,
+    k: Annotated[int, typer.Option("-k", help="Nearest neighbours that are to be found.")] = 1,
     dim: Annotated[int | None, typer.Option(help="Routing dimension, if smaller.")] = None,
     model: Annotated[str, typer.Option(help="filter, gcn or ffn.")] = "filter",
     objective: Annotated[str, typer.Option(help="imitation, teacher or topk.")] = "imitation",
@@ -152,6 +154,7 @@ def learn(
             cast("ModelName", model),
             minutes,
             seed,
+            k=k,
             objective=cast("Objective", objective),
             hidden_dim=hidden,
             steps=steps,
@@ -169,8 +172,9 @@ def learn(
         return
     verdict = "learned" if report.is_better else "learned nothing better; the index stays as it was"
     print(
-        f"{verdict}: recall@1 {report.plain:.3f} plain, {report.learned:.3f} learned on validation "
-        f"queries at {budget} distance computations; {report.n_steps} steps, {report.seconds:.0f} s"
+        f"{verdict}: recall@{k} {report.plain:.3f} plain, {report.learned:.3f} learned on "
+        f"validation queries at {budget} distance computations; {report.n_steps} steps, "
+        f"{report.seconds:.0f} s"
     )
 
 
@@ -306,8 +310,8 @@ def datasets(
 
 
 def _entry(text: str) -> Entry:
-    if text == "medoid":
-        return "medoid"
+    if text == "medoid" or text == "medoids":
+        return text  # type: ignore[return-value] # one of the two
     ids = _numbers("--entry", text)
     return ids[0] if len(ids) == 1 else ids
 

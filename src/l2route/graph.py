@@ -15,9 +15,13 @@ from l2route.memory import aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
-Entry = int | Sequence[int] | Literal["medoid"]
+Entry = int | Sequence[int] | Literal["medoid", "medoids"]
 Progress = Callable[[int, int], None]
 """Called with vectors done and in all."""
+N_MEDOIDS = 32
+"""Clusters that "medoids" are of."""
+N_CLUSTERED = 50_000
+"""Vectors that the clusters are made of, at the most."""
 _N_STEPS = 100  # parts that vectors are added in, so that progress can be told
 
 
@@ -159,6 +163,20 @@ def medoid(vectors: NDArray[np.float32]) -> int:
     return int(np.concatenate(distances).argmin())
 
 
+def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
+    """Vertices nearest to the centres of up to 32 clusters of the vectors [n, dim], ascending."""
+    n_clusters = min(N_MEDOIDS, len(vectors))
+    sample = np.random.default_rng(seed).permutation(len(vectors))[:N_CLUSTERED]
+    clustering = faiss.Clustering(vectors.shape[1], n_clusters)
+    clustering.seed, clustering.niter, clustering.verbose = seed, 10, False
+    clustering.min_points_per_centroid = 1
+    clustering.max_points_per_centroid = N_CLUSTERED
+    clustering.train(np.ascontiguousarray(vectors[sample]), faiss.IndexFlatL2(vectors.shape[1]))
+    centres = faiss.vector_to_array(clustering.centroids).reshape(n_clusters, -1)
+    nearest = faiss.knn(centres, np.ascontiguousarray(vectors), 1)[1][:, 0]
+    return np.unique(nearest).astype(np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
     """How to build a graph."""
@@ -170,7 +188,8 @@ class GraphOptions:
     ef_construction: int = 300
     """Beam width while building nsw and hnsw."""
     entry: Entry = "medoid"
-    """Where a search starts: a vertex id, several, or the medoid. HNSW and NSG bring their own."""
+    """Where a search starts: a vertex id, several, the medoid, or medoids of 32 clusters. HNSW and
+    NSG bring their own."""
     seed: int = 0
     """Seed of every random choice."""
     n_threads: int = 1
@@ -197,20 +216,24 @@ def build_graph(
     _check_options(options)
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
-    entries = resolve_entry(options.entry, base)
+    entries = resolve_entry(options.entry, base, options.seed)
     with faiss_threads(options.n_threads):
         graph = _build(base, chosen, options, progress or _ignore)
     has_entry = options.kind in ("hnsw", "nsg") and _is_medoid(options.entry)
     return graph if has_entry else graph.entered_at(entries)
 
 
-def resolve_entry(entry: Entry, vectors: NDArray[np.float32]) -> NDArray[np.int32]:
+def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
     """Vertices that an entry stands for, among these vectors [n, dim]."""
     if _is_medoid(entry):
         return np.array([medoid(vectors)], dtype=np.int32)
+    if isinstance(entry, str) and entry == "medoids":
+        return medoids(vectors, seed)
     ids = np.atleast_1d(np.array(entry))
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
-        raise ValueError(f"expected entries: a vertex id, several, or 'medoid', got {entry!r}")
+        raise ValueError(
+            f"expected entries: a vertex id, several, 'medoid' or 'medoids', got {entry!r}"
+        )
     if ids.min() < 0 or ids.max() >= len(vectors):
         raise ValueError(f"expected entries in [0, {len(vectors)}), got {ids.tolist()}")
     entries = ids.astype(np.int32)

@@ -99,7 +99,8 @@ class RoutingIndex:
             graph: nsw, hnsw, nsg, knn or approximate-knn.
             degree: largest number of neighbours of a vertex.
             ef_construction: beam width while building nsw and hnsw.
-            entry: where a search starts: a vertex id, several, or "medoid".
+            entry: where a search starts: a vertex id, several, "medoid", or "medoids" of 32
+                clusters, which are scored first and bring a query near its answer.
             seed: seed of every random choice.
             n_threads: threads that build; more than one is faster and differs from run to run.
             pca_dim: build on, and route by, so many principal components (the paper's
@@ -197,6 +198,7 @@ class RoutingIndex:
         minutes: float = 5.0,
         seed: int = 0,
         *,
+        k: int = 1,
         objective: "Objective" = "imitation",
         hidden_dim: int | None = None,
         steps: int | None = None,
@@ -220,6 +222,7 @@ class RoutingIndex:
             model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
             minutes: time for the steps, at the most; finding the true neighbours comes on top.
             seed: seed of every random choice.
+            k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
             objective: imitation, teacher or topk.
             hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
@@ -242,6 +245,7 @@ class RoutingIndex:
         options = LearnOptions(
             budget=budget,
             rerank=rerank,
+            k=k,
             dim=dim,
             model=model if isinstance(model, str) else "filter",
             objective=objective,

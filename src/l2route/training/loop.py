@@ -43,7 +43,7 @@ N_VALIDATIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What learning came to; recalls are recall@1 on validation queries at the total budget."""
+    """What learning came to; recalls are recall@k on validation queries at the total budget."""
 
     plain: float
     """Of the space that was there before: original vectors, or PCA of the same dimension."""
@@ -177,7 +177,8 @@ class Run:
         if checkpoint is not None and checkpoint.exists():
             self._restore(read_checkpoint(checkpoint, asdict(options)))
         window = max_blocks(problem.graph)
-        oracle = HopOracle(problem.graph, problem.targets, cache=cache, max_blocks=window)
+        targets = problem.targets.ravel()
+        oracle = HopOracle(problem.graph, targets, cache=cache, max_blocks=window)
         routing = self._space().budget(options.budget, dim, options.rerank)
         self.rollouts = Rollouts(
             problem.graph,
@@ -189,7 +190,7 @@ class Run:
         batch_size = options.batch_size or (
             FILTER_WALKS if isinstance(model, GraphFilter) else NETWORK_WALKS
         )
-        self.batches = batches(oracle, len(problem.train), batch_size, window, options.seed)
+        self.batches = batches(oracle, len(targets), batch_size, window, options.seed)
         self.max_steps = max(MIN_STEPS, options.epochs * len(problem.train) / batch_size)
         for _ in range(self.step):  # a run that goes on goes on with the next batch
             next(self.batches)

@@ -17,6 +17,8 @@ class LearnOptions:
     """Total distance computations per query to learn for, rerank and projection included."""
     rerank: int = 8
     """Of the budget, true distances at the end."""
+    k: int = 1
+    """Nearest neighbours of a query that are to end among those reranked."""
     dim: int | None = None
     """Routing dimension; the original one if not given."""
     model: ModelName = "filter"
@@ -66,6 +68,7 @@ class LearnOptions:
         _require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
         _require(self.budget >= 1, "budget of at least 1", self.budget)
         _require(self.rerank >= 1, "rerank of at least 1", self.rerank)
+        _require(1 <= self.k <= self.rerank, f"k in [1, {self.rerank}], the rerank", self.k)
         _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
         _require(self.minutes > 0, "minutes above 0", self.minutes)
         _require(self.epochs > 0, "epochs above 0", self.epochs)

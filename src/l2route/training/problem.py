@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from l2route.data import check_vectors, normalize, split_learn
 from l2route.graph import Graph
-from l2route.metrics import recall_at
+from l2route.metrics import knn_recall_at
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
 from l2route.training.options import LearnOptions
@@ -24,6 +24,8 @@ N_ASKED = 2000
 LOOK_ALIKE = 0.4
 """Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
 base vectors are taken to be of one kind."""
+OTHERS_EF = 64
+"""Beam width of the search for base vectors' nearest others."""
 MEMORY = 6 << 30
 """Bytes of hop blocks that are held at once."""
 
@@ -38,21 +40,22 @@ class Problem:
     """Training queries, and after them base vectors that serve as such."""
     validation: NDArray[np.float32]
     targets: NDArray[np.int64]
-    """Nearest neighbour of each training query."""
+    """The k nearest neighbours of each training query [n_train, k]."""
     hidden: NDArray[np.int32]
     """The vertex that each training query is, and that its walk is not to see; −1 for none."""
     nearest: NDArray[np.float32]
-    """True nearest distance of each validation query."""
+    """True distances of the k nearest of each validation query [n_validation, k]."""
     scale: float
     """Multiplies vectors and queries, so that vectors have root-mean-square length 1."""
 
     def recall(self, space: RoutingSpace, options: LearnOptions) -> float:
-        """Recall@1 of validation queries at the total budget."""
+        """Recall@k of validation queries at the total budget."""
         searcher = Searcher(self.graph, space, self.base)
         rerank = options.rerank if searcher.reranks else 0
         budget = space.budget(options.budget, self.base.dim, rerank)
-        found = searcher.search(self.validation, 1, budget, n_threads=options.n_threads)
-        return recall_at(found.distances, self.nearest[:, None], 1)
+        k = self.nearest.shape[1]
+        found = searcher.search(self.validation, k, budget, n_threads=options.n_threads)
+        return knn_recall_at(found.distances, self.nearest, k)
 
 
 def pose(
@@ -76,6 +79,8 @@ def pose(
     checked = check_vectors("queries", queries, base.dim)
     if len(checked) < 20:
         raise ValueError(f"expected at least 20 training queries, got {len(checked)}")
+    if options.k > graph.n_vertices:
+        raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
     routed = normalize(checked) if base.metric == "cosine" else checked
     n_validation = min(options.n_validation, len(checked) // 10)
     train, validation = split_learn(routed, n_validation, options.seed)
@@ -83,18 +88,19 @@ def pose(
     truth: Truth = exact_neighbors(
         vectors,
         np.concatenate([train, validation]),
-        1,
+        options.k,
         base.metric,
         cache=cache,
         progress=progress,
     )
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
-    targets, hidden = truth.ids[: len(train), 0], np.full(len(train), -1, dtype=np.int32)
+    targets, hidden = truth.ids[: len(train)], np.full(len(train), -1, dtype=np.int32)
     learns_from_base = options.learns_from_base
     if learns_from_base is None:
         learns_from_base = look_alike(base, train, validation, options.seed)
     if learns_from_base:
-        ids, nearest = base_as_queries(graph, vectors, targets)
+        others = nearest_others(graph, base, options)
+        ids, nearest = base_as_queries(graph, others, targets)
         train = np.concatenate([train, vectors[ids]])
         targets, hidden = np.concatenate([targets, nearest]), np.concatenate([hidden, ids])
     return Problem(
@@ -104,7 +110,7 @@ def pose(
         validation=validation,
         targets=targets,
         hidden=hidden,
-        nearest=truth.distances[-len(validation) :, 0],
+        nearest=truth.distances[-len(validation) :],
         scale=1.0 / length if length > 0 else 1.0,
     )
 
@@ -131,20 +137,21 @@ def look_alike(
     return bool(share >= LOOK_ALIKE)
 
 
-def base_as_queries(
-    graph: Graph, vectors: NDArray[np.float32], targets: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Base vectors that can be asked for, and the nearest other vector of each.
+def nearest_others(graph: Graph, base: BaseVectors, options: LearnOptions) -> NDArray[np.int64]:
+    """The k nearest other vectors of every base vector, −1 where there are fewer [n, k].
 
-    Hidden from its own walk, a base vector is one more query. Its nearest neighbour is taken to be
-    the nearest of its neighbours in the graph. Vectors are left out that are entries, that have no
-    neighbour, or whose target would make the oracle hold more than it may.
-
-    Args:
-        graph: the graph.
-        vectors: base vectors [n, dim].
-        targets: targets that the oracle knows already.
+    The nearest is taken to be the nearest of a vector's neighbours in the graph, which it nearly
+    always is; of more than one, a search tells.
     """
+    vectors = base.vectors()
+    if options.k > 1:
+        searcher = Searcher(graph, original_space(base), base)
+        ef = max(OTHERS_EF, 2 * options.k)
+        found = searcher.search(vectors, options.k + 1, ef=ef, n_threads=options.n_threads).ids
+        is_itself = found == np.arange(len(found))[:, None]  # [n, k + 1]
+        is_itself[~is_itself.any(axis=1), -1] = True  # of equal ones another may have come first
+        others: NDArray[np.int64] = found[~is_itself].reshape(len(found), options.k)
+        return others
     apart = np.full(len(vectors), np.inf, dtype=np.float32)  # [n]
     nearest = np.full(len(vectors), -1, dtype=np.int64)  # [n]
     for neighbor in graph.neighbors.T:  # [n]
@@ -153,11 +160,28 @@ def base_as_queries(
         nearer = used[distances < apart[used]]
         apart[nearer] = distances[distances < apart[used]]
         nearest[nearer] = neighbor[nearer]
-    is_known = np.zeros(len(vectors), dtype=bool)
+    return nearest[:, None]
+
+
+def base_as_queries(
+    graph: Graph, nearest: NDArray[np.int64], targets: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Base vectors that can be asked for, and the nearest other vectors of each.
+
+    Hidden from its own walk, a base vector is one more query. Vectors are left out that are
+    entries, that have no neighbour, or of whose targets one would make the oracle hold more than it
+    may.
+
+    Args:
+        graph: the graph.
+        nearest: nearest others of each vector, −1 for none [n, k].
+        targets: targets that the oracle knows already.
+    """
+    is_known = np.zeros(len(nearest), dtype=bool)
     is_known[targets] = True
     room = max(0, max_blocks(graph) * BLOCK_TARGETS - int(is_known.sum()))
     is_known[np.setdiff1d(nearest[nearest >= 0], np.flatnonzero(is_known))[:room]] = True
-    usable = (nearest >= 0) & is_known[nearest]
+    usable: NDArray[np.bool_] = np.all((nearest >= 0) & is_known[nearest], axis=1)  # [n]
     usable[graph.entries] = False
     ids = np.flatnonzero(usable).astype(np.int32)
     return ids, nearest[ids]

@@ -68,7 +68,7 @@ class Rollouts:
         graph: the graph to walk, upper layers first if it has some.
         queries: scaled training queries [n_queries, dim].
         hidden: the vertex that each query's walk does not see, −1 for none [n_queries].
-        oracle: hops to each query's target.
+        oracle: hops to each query's targets: k of the first one, then k of the next, and so on.
         options: how to walk.
     """
 
@@ -82,14 +82,15 @@ class Rollouts:
     ) -> None:
         self.graph, self.hidden, self.oracle, self.options = graph, hidden, oracle, options
         self.queries = torch.from_numpy(queries)
+        self.k = len(oracle.places.block_of) // len(queries)
         self._fixed: tuple[Tensor, NDArray[np.float32]] | None = None
         self._places: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
     def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
-        """Walk for a batch of queries and add the gradient of the loss to the model's `.grad`."""
+        """Walk for a batch of targets and add the gradient of the loss to the model's `.grad`."""
         vectors, bias = model.vertices()  # [n, width], [n]
         shifts = model.shifts() if isinstance(model, ShiftedModel) else None
-        queries = self.queries[torch.from_numpy(batch)].to(vectors.device)
+        queries = self.queries[torch.from_numpy(batch // self.k)].to(vectors.device)
         routed = model.queries(queries)  # [batch, width]
         vertex_rows, biases = self._vertex_rows(vectors, bias, shifts)
         query_rows = pad_rows(_array(routed))
@@ -135,7 +136,7 @@ class Rollouts:
             block_of=block_of.astype(np.int32),
             target_of=places.column_of[batch],
             query_ids=batch,
-            hidden=self.hidden[batch],
+            hidden=self.hidden[batch // self.k],
             budget=options.routing,
             k=options.k,
             temperature=options.temperature,
@@ -238,9 +239,9 @@ def _like(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
 
 
 def batches(
-    oracle: HopOracle, n_queries: int, batch_size: int, window: int, seed: int
+    oracle: HopOracle, n_targets: int, batch_size: int, window: int, seed: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Batches of queries without end, in a random order of epochs.
+    """Batches of queries' targets without end, in a random order of epochs.
 
     Blocks of targets are taken `window` at a time, so that no more need be in memory; within a
     window queries come at random.
@@ -255,5 +256,5 @@ def batches(
             oracle.prefetch(chosen.tolist())
             for start in range(0, len(queries), batch_size):
                 batch = queries[start : start + batch_size]
-                if len(batch) == batch_size or n_queries < batch_size or start == 0:
+                if len(batch) == batch_size or n_targets < batch_size or start == 0:
                     yield batch
