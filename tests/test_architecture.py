@@ -34,7 +34,7 @@ LAYERS = (
     {"index"},
     {"evaluation"},
     {"contrib"},
-    {"progress"},
+    {"progress", "index_commands"},
     {"demo", "reproduce"},
     {"cli"},
     {"__init__", "__main__"},

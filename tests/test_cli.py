@@ -113,6 +113,35 @@ def test_what_people_read(workdir: Path, run) -> None:
     assert "sift1m" in {entry["name"] for entry in json.loads(run("datasets --json")[1])}
 
 
+def test_compress_and_ask_for_a_recall(workdir: Path, run) -> None:
+    """`compress` says what it costs; `search --recall` finds its setting; `info` tells both."""
+    assert run(BUILD)[0] == 0
+    code, out, _ = run("compress words.l2r --vectors float16 --queries data.npz:query -o small.l2r")
+    assert code == 0
+    assert "bytes per vector" in out
+    assert "original-int8: recall@10" in out
+    line = "search small.l2r --queries data.npz:query -k 5 --recall 0.9"
+    assert run(line)[1].startswith("0: ")
+    facts = json.loads(run("info small.l2r --json")[1])
+    assert facts["vectors"] == "float16"
+    assert [space["dtype"] for space in facts["spaces"]] == ["float16", "uint8"]
+    assert facts["losses"][0]["space"] == "original-int8"
+    said = run("info small.l2r")[1]
+    assert "original-int8" in said
+    assert "compression" in said
+    code, out, _ = run("compress words.l2r --routing float16 --json")
+    assert code == 0
+    assert json.loads(out)["losses"] == []
+    code, out, _ = run("compress words.l2r --routing none --vectors float16")
+    assert code == 0
+    assert "original-int8" not in out
+    assert run("compress words.l2r --routing int4")[0] == 2
+    assert (
+        "call learn or validate_with first"
+        in run("search words.l2r --recall 0.9 --queries data.npz:query")[2]
+    )
+
+
 def test_truth_is_cached_beside_the_data(workdir: Path, run) -> None:
     """Ground truth is computed once, kept beside the data, and equals what a file may state."""
     assert run(BUILD)[0] == 0

@@ -1,5 +1,7 @@
 """Peers behind one protocol: each finds what exact search finds, and counts where it can."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 
@@ -7,8 +9,18 @@ import numpy as np
 import pytest
 
 from l2route.data import Dataset, Metric
-from l2route.evaluation import methods
-from l2route.evaluation.methods import METHODS, Annoy, FaissHnsw, L2route, knob_for, make_methods
+from l2route.evaluation import peers
+from l2route.evaluation.methods import (
+    METHODS,
+    VARIANTS,
+    L2route,
+    Method,
+    Routed,
+    Variant,
+    knob_for,
+    make_methods,
+)
+from l2route.evaluation.peers import Annoy, FaissHnsw
 from l2route.truth import exact_neighbors
 
 N, DIM, K = 400, 8, 10
@@ -46,6 +58,76 @@ def test_every_method_finds_what_is_there(name: str) -> None:
     assert found.dtype == np.int64
     assert np.mean(shares) > 0.97
     assert (method.search(data.query[:1], K) == found[:1]).all()
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(variant, marks=pytest.mark.slow) if name == "pynndescent" else variant
+        for variant in VARIANTS
+        if (name := variant.method)
+    ],
+    ids=lambda variant: f"{variant.method} {variant.label}",
+)
+def test_every_variant_finds_what_is_there(variant: Variant, metric: Metric) -> None:
+    """At the last of its knobs that it reaches; it has a size, and knobs that ascend."""
+    data = make_wide_data(metric)
+    method = variant.make(0, 0.01)
+    if metric == "ip" and variant.method in ("faiss-nsg", "pynndescent"):
+        with pytest.raises(ValueError, match="expected metric l2 or cosine"):
+            method.build(data)
+        return
+    method.build(data)
+    assert list(method.knobs) == sorted(set(method.knobs))
+    set_hardest(method)
+    found = method.search(data.query, K)
+    assert found.shape == (len(data.query), K)
+    assert found.dtype == np.int64
+    truth = exact_neighbors(data.base, data.query, K, metric).ids
+    shares = [len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]
+    assert np.mean(shares) > (0.8 if metric == "ip" else 0.9)
+    size = method.n_bytes()
+    if variant.method != "pynndescent":
+        assert size is not None
+        assert size > data.base.nbytes / 2  # half floats at the least
+
+
+def set_hardest(method: Method) -> None:
+    """Set the last knob that the method can reach."""
+    for knob in reversed(method.knobs):
+        try:
+            method.set(knob)
+        except ValueError:
+            continue
+        return
+    pytest.fail("no knob in reach")
+
+
+def make_wide_data(metric: Metric) -> Dataset:
+    """Vectors wide enough for all, with training queries."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(1500, 64)).astype(np.float32) * np.linspace(1, 0.1, 64, dtype="f4")
+    near = base[:230] + 0.1 * rng.normal(size=(230, 64)).astype(np.float32)
+    return Dataset("wide", base, near[:30], learn=near[30:], metric=metric)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_a_served_index_may_be_narrower(learns: bool) -> None:
+    """Codes of fewer dimensions, learned or by PCA; as ever with half floats to rerank by."""
+    data = make_wide_data("l2")
+    method = Routed(learns, 32, 0.01)
+    method.build(data)
+    space = method.index.spaces[-1]
+    assert (space.dim, str(space.rows.dtype)) == (32, "uint8")
+    assert method.index.base.rows.dtype == np.float16
+    method.set(900)
+    counts = method.count(data.query, K)
+    assert counts is not None
+    assert (counts > K).all()
+    assert (method.learn_seconds > 0) == learns
+    with pytest.raises(ValueError, match="expected training queries"):
+        method.build(make_data())
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip"])
@@ -138,7 +220,7 @@ def test_a_library_that_is_not_installed_is_skipped_and_said(
             raise ImportError("No module named 'annoy'")
         return import_module(name)
 
-    monkeypatch.setattr(methods, "import_module", no_annoy)
+    monkeypatch.setattr(peers, "import_module", no_annoy)
     made, skipped = make_methods(["annoy", "hnswlib"])
     assert list(made) == ["hnswlib"]
     assert skipped == {"annoy": "No module named 'annoy'; pip install \"l2route[bench]\""}

@@ -101,14 +101,21 @@ def calibrate(
     if not 1 <= k <= depth:
         raise ValueError(f"expected k in [1, {depth}], which the index keeps, got {k}")
     reranks = sorted({round(k * share) for share in RERANKS}) if searcher.reranks else [0]
-    trials = [_Trial(searcher, validation, k, rerank, n_threads) for rerank in reranks]
-    narrowest = [trial.narrowest(target) for trial in trials]
-    reached = [(cost, ef, i) for i, (ef, cost) in enumerate(narrowest) if ef is not None]
-    if not reached:
-        best = max(trial.best for trial in trials)
+    chosen: tuple[float, Setting] | None = None
+    best = 0.0
+    for rerank in reranks:
+        trial = _Trial(searcher, validation, k, rerank, n_threads)
+        ef = trial.narrowest(target, None if chosen is None else chosen[1].ef)
+        best = max(best, *trial.recalls.values())
+        if ef is None:
+            continue
+        if chosen is not None and trial.costs[ef] >= chosen[0]:
+            break  # more of them cost more than the narrower beam saves
+        setting = Setting(searcher.space.name, k, target, ef, rerank, trial.recalls[ef])
+        chosen = trial.costs[ef], setting
+    if chosen is None:
         raise ValueError(f"expected a recall@{k} in reach, which is up to {best:.4f}, got {target}")
-    _, ef, i = min(reached)
-    return Setting(searcher.space.name, k, target, ef, reranks[i], trials[i].recalls[ef])
+    return chosen[1]
 
 
 class _Trial:
@@ -122,22 +129,50 @@ class _Trial:
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
 
-    @property
-    def best(self) -> float:
-        return max(self.recalls.values())
+    def narrowest(self, target: float, known: int | None) -> int | None:
+        """The narrowest beam that reaches a recall; None if none does.
 
-    def narrowest(self, target: float) -> tuple[int | None, float]:
-        """The narrowest beam that reaches a recall, and its cost; None if none does."""
-        low = high = max(self.k, self.rerank)
-        while self._recall(high) < target:
-            missing, brought = target - self._recall(high), self._recall(high) - self._recall(low)
-            if high >= WIDEST_BEAM or (high > low and brought < SATURATED * missing):
-                return None, 0.0
-            low, high = high, 2 * high
+        Args:
+            target: the recall.
+            known: a beam that reached it with fewer true distances, if there is one.
+        """
+        floor = max(self.k, self.rerank)
+        if known is not None:
+            low, high = self._narrow(floor, max(floor, known), target)
+        else:
+            widest = self._widen(floor, target)
+            if widest is None:
+                return None
+            low, high = max(floor, widest // 2), widest
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._recall(middle) >= target else (middle, high)
-        return high, self.costs[high]
+        if self._recall(low) >= target:
+            high = low
+        self._recall(high)  # its cost is asked for
+        return high
+
+    def _widen(self, ef: int, target: float) -> int | None:
+        """The first beam to reach a recall, of twice the width each time."""
+        before: float | None = None
+        while (recall := self._recall(ef)) < target:
+            is_saturated = before is not None and recall - before < SATURATED * (target - recall)
+            if ef >= WIDEST_BEAM or is_saturated:
+                return None
+            before, ef = recall, 2 * ef
+        return ef
+
+    def _narrow(self, floor: int, ef: int, target: float) -> tuple[int, int]:
+        """Two beams with the narrowest that reaches a recall between them, down from one that does.
+
+        The first steps are short: a few more true distances make a beam a little narrower.
+        """
+        high, step = ef, max(1, ef // 16)
+        low = max(floor, high - step)
+        while low > floor and self._recall(low) >= target:
+            high, step = low, 2 * step
+            low = max(floor, high - step)
+        return low, high
 
     def _recall(self, ef: int) -> float:
         if ef not in self.recalls:

@@ -18,12 +18,14 @@ from l2route import datasets as public
 from l2route.contrib.commands import export
 from l2route.data import check_vectors
 from l2route.demo import run_demo
+from l2route.evaluation.commands import compare
 from l2route.evaluation.measure import N_ANSWERS, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
+from l2route.index_commands import Index, Json, Space, compress, info, print_info
 from l2route.progress import bar, learning_bars
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
@@ -38,11 +40,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")]
-Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Queries = Annotated[
     str, typer.Option(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
 ]
@@ -50,7 +50,6 @@ Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64
 Rerank = Annotated[
     int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
 ]
-Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
 Threads = Annotated[int, typer.Option(help="Threads; 0 for all cores.")]
 Metric = Annotated[str, typer.Option(help="l2, ip or cosine.")]
 
@@ -108,7 +107,7 @@ def build(
     else:
         raise ValueError(f"expected --from vectors, faiss or hnswlib, got {origin!r}")
     index.save(out)
-    _print_info(index, as_json)
+    print_info(index, as_json)
 
 
 @app.command()
@@ -186,6 +185,9 @@ def search(
     budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
     ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
     rerank: Rerank = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Recall to reach, in place of budget, ef and rerank.")
+    ] = None,
     space: Space = None,
     threads: Threads = 0,
     out: Annotated[
@@ -195,7 +197,7 @@ def search(
 ) -> None:
     """Answer queries; print them, or keep them in a file."""
     result = load(index).search(
-        read_array(queries), k, budget, ef, rerank, space, n_threads=threads
+        read_array(queries), k, budget, ef, rerank, space, n_threads=threads, recall=recall
     )
     if out is not None:
         write_npz(
@@ -264,12 +266,6 @@ def evaluate(
 
 
 @app.command()
-def info(index: Index, as_json: Json = False) -> None:
-    """Say what an index is: size, graph, reachability, spaces."""
-    _print_info(load(index), as_json)
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")],
     seed: Annotated[int, typer.Option(help="Cuts the words into base and queries.")] = 0,
@@ -279,7 +275,7 @@ def demo(
     run_demo(out, Console(), seed)
 
 
-for command in (paper.reproduce, paper.progress, paper.report):
+for command in (compress, info, compare, paper.reproduce, paper.progress, paper.report):
     app.command()(command)
 app.add_typer(export, name="export")
 
@@ -346,20 +342,6 @@ def _writable(directory: Path) -> Path | None:
     """The directory, unless its owner has closed it, which binds the superuser too."""
     is_open = bool(directory.stat().st_mode & 0o222)
     return directory if is_open and os.access(directory, os.W_OK) else None
-
-
-def _print_info(index: RoutingIndex, as_json: bool) -> None:
-    facts = index.info()
-    if as_json:
-        print(json.dumps(facts))
-        return
-    graph, spaces = facts.pop("graph"), facts.pop("spaces")
-    table = Table(show_header=False, box=None)
-    for name, value in {**facts, **graph}.items():
-        shown = f"{value:,.2f}" if isinstance(value, float) else str(value)
-        table.add_row(name.replace("_", " "), shown)
-    table.add_row("spaces", ", ".join(f"{s['name']} ({s['dim']}-d {s['scorer']})" for s in spaces))
-    Console().print(table)
 
 
 def _print_datasets(as_json: bool) -> None:

@@ -125,6 +125,11 @@ class RoutingIndex:
         """Routing spaces; the last is the one that searches use."""
         return tuple(searcher.space for searcher in self._searchers.values())
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all arrays, in memory and on disk."""
+        return sum(array.nbytes for array in self._parts().arrays().values())
+
     def __len__(self) -> int:
         return self.graph.n_vertices
 
@@ -357,7 +362,6 @@ class RoutingIndex:
 
     def info(self) -> dict[str, Any]:
         """What the index is, in plain values."""
-        arrays = self._parts().arrays()
         return {
             "n_vertices": len(self),
             "dim": self.dim,
@@ -369,7 +373,7 @@ class RoutingIndex:
             "n_validation": 0 if self.validation is None else len(self.validation.queries),
             "settings": [asdict(setting) for setting in self._settings.values()],
             "losses": [asdict(loss) for loss in self._losses.values()],
-            "bytes_per_vector": sum(array.nbytes for array in arrays.values()) / len(self),
+            "bytes_per_vector": self.n_bytes / len(self),
         }
 
     def save(self, path: str | Path) -> None:

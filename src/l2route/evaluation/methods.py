@@ -1,26 +1,42 @@
-"""Search libraries behind one small protocol, ours among them; those not installed are left out."""
+"""What is compared, ours and others', behind one small protocol; what is missing is left out."""
 
+import time
 from collections.abc import Callable, Iterable
-from importlib import import_module
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
-import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Dataset, Metric, normalize
-from l2route.graph import faiss_metric, faiss_threads
+from l2route.calibration import N_KEPT
+from l2route.data import Dataset
+from l2route.evaluation.peers import (
+    Annoy,
+    FaissHnsw,
+    FaissNsg,
+    Hnswlib,
+    Ids,
+    PyNNDescent,
+    Scann,
+    SymphonyQG,
+    Usearch,
+    Vectors,
+)
 from l2route.index import RoutingIndex
+from l2route.search import pca_space
 
-Ids = NDArray[np.int64]
-Vectors = NDArray[np.float32]
-_ANNOY: dict[Metric, str] = {"l2": "euclidean", "ip": "dot", "cosine": "angular"}
-_USEARCH: dict[Metric, str] = {"l2": "l2sq", "ip": "ip", "cosine": "cos"}
-_PYNNDESCENT: dict[Metric, str] = {"l2": "euclidean", "cosine": "cosine"}
+N_ANSWERS = 10
+"""Answers that a served index learns and is calibrated for."""
+SERVED_DEGREE, SERVED_EF_CONSTRUCTION = 32, 300
+SERVED_BUDGET, SERVED_RERANK = 1024, 64
 
 
 class Method(Protocol):
     """A library: build once, then set the knob and search, as often as one likes; one thread."""
+
+    @property
+    def knobs(self) -> tuple[int, ...]:
+        """Values of the knob that libraries are compared at, ascending."""
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors; a method that learns takes the training queries too."""
@@ -34,208 +50,14 @@ class Method(Protocol):
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
         """Distances that each search for k computes [n_queries]; None if the library is mute."""
 
-
-class FaissHnsw:
-    """faiss.IndexHNSWFlat; the knob is efSearch."""
-
-    def __init__(self, degree: int = 32, ef_construction: int = 200, seed: int = 0) -> None:
-        self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        self.metric = data.metric
-        dim = data.base.shape[1]
-        self.index = faiss.IndexHNSWFlat(dim, self.degree // 2, faiss_metric(data.metric))
-        self.index.hnsw.efConstruction = self.ef_construction
-        self.index.hnsw.rng = faiss.RandomGenerator(self.seed)
-        with faiss_threads(1):
-            self.index.add(_unit(data.base, data.metric))
-
-    def set(self, knob: int) -> None:
-        """Set efSearch."""
-        self.index.hnsw.efSearch = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        with faiss_threads(1):
-            return _ids(self.index.search(_unit(queries, self.metric), k)[1])
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Distances by faiss's own statistics."""
-        stats = faiss.cvar.hnsw_stats
-        counts = []
-        for query in _unit(queries, self.metric):
-            stats.reset()
-            self.index.search(query[None], k)
-            counts.append(stats.ndis)
-        return np.array(counts, dtype=np.int64)
-
-
-class FaissNsg:
-    """faiss.IndexNSGFlat; the knob is search_L."""
-
-    def __init__(self, degree: int = 32, n_neighbors: int = 64) -> None:
-        self.degree, self.n_neighbors = degree, n_neighbors
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        _refuse_ip("NSG", data.metric)
-        self.metric = data.metric
-        self.index = faiss.IndexNSGFlat(data.base.shape[1], self.degree, faiss.METRIC_L2)
-        self.index.GK = self.n_neighbors
-        with faiss_threads(1):
-            self.index.add(_unit(data.base, data.metric))
-
-    def set(self, knob: int) -> None:
-        """Set search_L."""
-        self.index.nsg.search_L = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        with faiss_threads(1):
-            return _ids(self.index.search(_unit(queries, self.metric), k)[1])
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: faiss does not count for NSG."""
-        return None
-
-
-class Hnswlib:
-    """hnswlib.Index; the knob is ef."""
-
-    def __init__(self, degree: int = 32, ef_construction: int = 200, seed: int = 0) -> None:
-        self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
-        self._library = import_module("hnswlib")
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        n, dim = data.base.shape
-        self.index = self._library.Index(space=data.metric, dim=dim)
-        self.index.init_index(
-            n, M=self.degree // 2, ef_construction=self.ef_construction, random_seed=self.seed
-        )
-        self.index.set_num_threads(1)
-        self.index.add_items(data.base)
-
-    def set(self, knob: int) -> None:
-        """Set ef."""
-        self.index.set_ef(knob)
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        return _ids(self.index.knn_query(queries, k)[0])
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: hnswlib's Python package does not count."""
-        return None
-
-
-class Annoy:
-    """annoy.AnnoyIndex, trees of random splits; the knob is search_k."""
-
-    def __init__(self, n_trees: int = 100, seed: int = 0) -> None:
-        self.n_trees, self.seed, self.knob = n_trees, seed, -1
-        self._library = import_module("annoy")
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        self.index = self._library.AnnoyIndex(data.base.shape[1], _ANNOY[data.metric])
-        self.index.set_seed(self.seed)
-        for i, vector in enumerate(data.base):
-            self.index.add_item(i, vector)
-        self.index.build(self.n_trees, n_jobs=1)
-
-    def set(self, knob: int) -> None:
-        """Set search_k."""
-        self.knob = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        return _padded([self._inspect(query, k) for query in queries], k)
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Points inspected: asked for all, Annoy answers with those; splits are not counted."""
-        everything = self.index.get_n_items()
-        counts = [len(self._inspect(query, everything)) for query in queries]
-        return np.array(counts, dtype=np.int64)
-
-    def _inspect(self, query: Vectors, n: int) -> list[int]:
-        found: list[int] = self.index.get_nns_by_vector(query, n, search_k=self.knob)
-        return found
-
-
-class Usearch:
-    """usearch.index.Index; the knob is expansion_search."""
-
-    def __init__(self, degree: int = 32, ef_construction: int = 200) -> None:
-        self.degree, self.ef_construction = degree, ef_construction
-        self._library = import_module("usearch.index")
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        n, dim = data.base.shape
-        self.index = self._library.Index(
-            ndim=dim,
-            metric=_USEARCH[data.metric],
-            dtype="f32",
-            connectivity=self.degree // 2,
-            expansion_add=self.ef_construction,
-        )
-        self.index.add(np.arange(n), data.base, threads=1)
-
-    def set(self, knob: int) -> None:
-        """Set expansion_search."""
-        self.index.expansion_search = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        found = self.index.search(queries, k, threads=1)
-        if len(queries) == 1:
-            return _padded([found.keys.tolist()], k)
-        places = np.arange(found.keys.shape[1])
-        ids = np.where(places < found.counts[:, None], found.keys.astype(np.int64), -1)
-        return np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Distances by usearch's own count."""
-        found = [self.index.search(query, k, threads=1) for query in queries]
-        return np.array([matches.computed_distances for matches in found], dtype=np.int64)
-
-
-class PyNNDescent:
-    """pynndescent.NNDescent; the knob is a thousand times epsilon."""
-
-    def __init__(self, n_neighbors: int = 30, seed: int = 0) -> None:
-        self.n_neighbors, self.seed, self.epsilon = n_neighbors, seed, 0.1
-        self._library = import_module("pynndescent")
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors, and compile what searches."""
-        _refuse_ip("pynndescent", data.metric)
-        self.index = self._library.NNDescent(
-            data.base,
-            metric=_PYNNDESCENT[data.metric],
-            n_neighbors=min(self.n_neighbors, len(data.base) - 1),
-            random_state=self.seed,
-            n_jobs=1,
-        )
-        self.index.prepare()
-
-    def set(self, knob: int) -> None:
-        """Set epsilon."""
-        self.epsilon = knob / 1000
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        return _ids(self.index.query(queries, k, epsilon=self.epsilon)[0])
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: pynndescent does not count."""
-        return None
+    def n_bytes(self) -> int | None:
+        """Of the whole index, vectors included, as it is saved; None if it cannot be."""
 
 
 class L2route:
     """Ours, plain; the knob is the budget."""
+
+    knobs = tuple(128 * 2**i for i in range(6))
 
     def __init__(self, degree: int = 32, ef_construction: int = 300, seed: int = 0) -> None:
         self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
@@ -264,6 +86,113 @@ class L2route:
         found = self.index.search(queries, k, self.budget, n_threads=1)
         return np.ceil(found.n_computed).astype(np.int64)
 
+    def n_bytes(self) -> int | None:
+        """Of the index as it is saved."""
+        return self.index.n_bytes
+
+
+class Routed:
+    """Ours as it is served, by codes of a byte; the knob is a recall@10, in thousandths.
+
+    Args:
+        learns: learn from the training queries; if not, codes are of the vectors as they are, or
+            of their principal components.
+        dim: routing dimension; the original one if not given.
+        minutes: time to learn for, at the most.
+        seed: of every random choice.
+    """
+
+    knobs = (700, 800, 850, 900, 925, 950, 970, 980, 990, 995)
+
+    def __init__(
+        self, learns: bool, dim: int | None = None, minutes: float = 10.0, seed: int = 0
+    ) -> None:
+        self.learns, self.dim, self.minutes, self.seed = learns, dim, minutes, seed
+        self.recall = self.knobs[0] / 1000
+        self.learn_seconds = 0.0
+
+    def build(self, data: Dataset) -> None:
+        """Build a graph, learn from the training queries, make codes."""
+        if data.learn is None:
+            raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+        index = RoutingIndex.build(
+            data.base,
+            data.metric,
+            degree=SERVED_DEGREE,
+            ef_construction=SERVED_EF_CONSTRUCTION,
+            entry="medoids",
+            seed=self.seed,
+        )
+        if not (self.learns and self._learn(index, data.learn)):
+            plain = [] if self.dim is None else [pca_space(index.base, self.dim)]
+            index = RoutingIndex(index.base, index.graph, plain)
+            index.validate_with(data.learn[-N_KEPT:])
+        index.compress("int8", "float16")
+        self.index = index
+
+    def _learn(self, index: RoutingIndex, queries: Vectors) -> bool:
+        """Learn, and say whether that is better than what was there."""
+        begin = time.perf_counter()
+        report = index.learn(
+            queries,
+            SERVED_BUDGET,
+            SERVED_RERANK,
+            self.dim,
+            minutes=self.minutes,
+            seed=self.seed,
+            k=N_ANSWERS,
+        )
+        self.learn_seconds = time.perf_counter() - begin
+        return report.is_better
+
+    def set(self, knob: int) -> None:
+        """Find the beam and rerank that reach the recall; if none does, that is an error."""
+        self.recall = knob / 1000
+        self.index.setting(self.recall, N_ANSWERS)
+
+    def search(self, queries: Vectors, k: int) -> Ids:
+        """Ids of the k nearest."""
+        return self.index.search(queries, k, recall=self.recall, n_threads=1).ids
+
+    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
+        """Codes scored, and true distances."""
+        found = self.index.search(queries, k, recall=self.recall, n_threads=1)
+        return (found.n_routing + found.n_rerank).astype(np.int64)
+
+    def n_bytes(self) -> int | None:
+        """Of the index as it is saved."""
+        return self.index.n_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A method at one of its settings."""
+
+    method: str
+    label: str
+    """What tells it from the method's other variants."""
+    make: Callable[[int, float], Method]
+    """From a seed, and the minutes that it may learn for."""
+
+
+VARIANTS = (
+    Variant("l2route", "learned int8", lambda seed, minutes: Routed(True, None, minutes, seed)),
+    Variant("l2route-plain", "int8", lambda seed, minutes: Routed(False, None, minutes, seed)),
+    Variant("hnswlib", "M=16, ef 200", lambda seed, _: Hnswlib(32, 200, seed)),
+    Variant("hnswlib", "M=24, ef 500", lambda seed, _: Hnswlib(48, 500, seed)),
+    Variant("faiss-hnsw", "M=16, ef 200", lambda seed, _: FaissHnsw(32, 200, seed)),
+    Variant("faiss-hnsw", "M=32, ef 500", lambda seed, _: FaissHnsw(64, 500, seed)),
+    Variant("faiss-nsg", "R=32", lambda *_: FaissNsg(32)),
+    Variant("faiss-nsg", "R=64", lambda *_: FaissNsg(64, 128)),
+    Variant("usearch", "f32, 16", lambda *_: Usearch(32, 200)),
+    Variant("usearch", "f16, 16", lambda *_: Usearch(32, 200, "f16")),
+    Variant("pynndescent", "30", lambda seed, _: PyNNDescent(30, seed)),
+    Variant("symphonyqg", "degree 32", lambda *_: SymphonyQG(32, 400)),
+    Variant("symphonyqg", "degree 64", lambda *_: SymphonyQG(64, 400)),
+    Variant("scann", "√n clusters", lambda *_: Scann()),
+    Variant("scann", "1,000 clusters", lambda *_: Scann(1000)),
+)
+"""What `l2route compare` compares; each library at settings that its own documents recommend."""
 
 METHODS: dict[str, Callable[[int], Method]] = {
     "l2route": lambda seed: L2route(seed=seed),
@@ -318,25 +247,3 @@ def knob_for(method: Method, queries: Vectors, k: int, budget: float) -> int:
         low, high = (middle, high) if mean(middle) <= budget else (low, middle)
     method.set(low)
     return low
-
-
-def _unit(vectors: Vectors, metric: Metric) -> Vectors:
-    """Vectors as faiss takes them: it has no cosine, l2 between unit vectors has its order."""
-    return normalize(vectors) if metric == "cosine" else vectors
-
-
-def _refuse_ip(name: str, metric: Metric) -> None:
-    if metric == "ip":
-        raise ValueError(f"expected metric l2 or cosine for {name}, got ip")
-
-
-def _ids(found: Any) -> Ids:
-    return np.asarray(found).astype(np.int64)
-
-
-def _padded(rows: list[list[int]], k: int) -> Ids:
-    """Lists of different lengths as one array, −1 at the ends [n, k]."""
-    ids = np.full((len(rows), k), -1, dtype=np.int64)
-    for row, found in zip(ids, rows, strict=True):
-        row[: len(found)] = found
-    return ids

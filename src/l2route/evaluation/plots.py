@@ -37,6 +37,8 @@ LEGEND_LETTERS = 26
 """Longer names are wrapped, or the legend would take the room of the data."""
 MAX_LABELLED_METHODS = 2
 """With more lines there is no side of a point left where its value covers nothing."""
+LOWEST_RECALL = 0.7
+"""Recalls below it are not drawn where speed is: nobody runs them."""
 MAX_ACROSS = 12
 """Numbers of four digits that fit side by side along the x axis."""
 
@@ -64,6 +66,19 @@ def plot_success_by_hops(
         title: A line to stand above.
     """
     write_figure(draw_success_by_hops(curves, title), path)
+
+
+def plot_speed_against_recall(
+    curves: Mapping[str, NDArray[np.floating[Any]]], path: Path, title: str
+) -> None:
+    """Write a picture of queries per second, on a log scale, against recall.
+
+    Args:
+        curves: For each method its recalls and speeds by ascending recall, [n_points, 2].
+        path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
+        title: A line to stand above.
+    """
+    write_figure(draw_speed_against_recall(curves, title), path)
 
 
 def draw_recall_against_budget(rows: Sequence[Row], title: str) -> Figure:
@@ -117,6 +132,34 @@ def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title:
     _name_axes(axes, "hops", "share of queries that reached their target")
     axes.set_ylim(-0.03, 1.04)
     axes.set_yticks(np.linspace(0.0, 1.0, 6))
+    _add_legend(axes)
+    return figure
+
+
+def draw_speed_against_recall(
+    curves: Mapping[str, NDArray[np.floating[Any]]], title: str
+) -> Figure:
+    """Draw queries per second, on a log scale, against recall, one line a method.
+
+    Args:
+        curves: For each method its recalls and speeds by ascending recall, [n_points, 2].
+        title: A line to stand above.
+
+    Returns:
+        The figure; each line's label is its method. Methods without points are not drawn.
+    """
+    drawn = {method: curve for method, curve in curves.items() if len(curve)}
+    if not drawn:
+        raise ValueError("expected at least one curve with points, got none")
+    figure, axes = _new_axes(title)
+    for index, (method, curve) in enumerate(drawn.items()):
+        axes.plot(curve[:, 0], curve[:, 1], label=method, **_look(index))
+    axes.set_yscale("log")
+    highest = max(float(curve[:, 0].max()) for curve in drawn.values())
+    axes.set_xlim(max(LOWEST_RECALL, min(float(c[:, 0].min()) for c in drawn.values())), 1.002)
+    if highest < LOWEST_RECALL:
+        axes.set_xlim(0.0, 1.002)
+    _name_axes(axes, "recall", "queries per second")
     _add_legend(axes)
     return figure
 

@@ -1,30 +1,22 @@
 """A run's directory: raw results, the plan they belong to, and how far the run has come."""
 
 import fcntl
-import hashlib
 import json
-import os
-import platform
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route import _core
+from l2route.evaluation.context import context
 from l2route.formats import read_npz, replacing, write_npz
 from l2route.reproduce.jobs import Job, Outcome, Source
 from l2route.reproduce.plan import EXPERIMENTS, Cell, Experiment
 from l2route.truth import Truth
-
-_PACKAGES = ("l2route", "numpy", "faiss-cpu", "torch", "annoy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +109,7 @@ class Store:
             {
                 "job": asdict(job),
                 "facts": outcome.facts,
-                "versions": _versions(),
-                "machine": _machine(),
+                **context(),
                 "finished": datetime.now(UTC).isoformat(timespec="seconds"),
             },
         )
@@ -244,46 +235,3 @@ def _table(entry: Mapping[str, Any]) -> PlannedTable:
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as beside:
         beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-
-
-@cache
-def _versions() -> dict[str, str]:
-    known = {"python": platform.python_version(), "l2route's code": _code()}
-    for package in _PACKAGES:
-        try:
-            known[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return known
-
-
-def _code() -> str:
-    """Hash of the package's own files: its version does not change with every edit."""
-    package = Path(_core.__file__).parent, Path(__file__).parent.parent
-    files = {
-        file.name if file.suffix == ".so" else str(file.relative_to(package[1])): file
-        for file in (*package[0].glob("_core*.so"), *package[1].rglob("*.py"))
-    }
-    hashed = hashlib.sha256()
-    for name in sorted(files):
-        hashed.update(name.encode() + files[name].read_bytes())
-    return hashed.hexdigest()[:12]
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
-        "n_cores": len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count(),
-        "simd": _core.simd_levels()[0],
-    }
-
-
-def _processor() -> str:
-    """The processor's name, as far as the system tells."""
-    path = Path("/proc/cpuinfo")
-    if path.exists():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"

@@ -1,0 +1,53 @@
+"""The command line's part for comparisons: `compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from l2route.data import Dataset
+from l2route.evaluation import speeds
+from l2route.evaluation.compare import Comparison
+from l2route.evaluation.compare import compare as run_comparison
+from l2route.formats import replacing
+
+
+def compare(
+    data: Annotated[
+        Path, typer.Option(help="File with base, learn and query: .npz or .hdf5, or raw results.")
+    ],
+    methods: Annotated[str | None, typer.Option(help="Names, e.g. l2route,hnswlib.")] = None,
+    minutes: Annotated[float, typer.Option(help="Time to learn for, at the most.")] = 10.0,
+    rounds: Annotated[int, typer.Option(help="Times that every setting is timed.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Directory for raw results, table and picture.")
+    ] = Path("out/compare"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+) -> None:
+    """Measure recall@10 against queries per second, ours and others', in one run."""
+    if data.suffix == ".json":
+        result = Comparison.read(data)
+    else:
+        names = None if methods is None else [name.strip() for name in methods.split(",")]
+        console = Console(stderr=True, highlight=False)
+        dataset = Dataset.read(data)
+        raw = out / f"{dataset.name}.json"
+        result = run_comparison(
+            dataset,
+            names,
+            minutes=minutes,
+            n_rounds=rounds,
+            seed=seed,
+            out=raw,
+            told=lambda said: console.print(said, soft_wrap=True),
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    speeds.plot(result, out / f"{result.data}.png")
+    with replacing(out / f"{result.data}.md") as beside:
+        beside.write_text(speeds.as_markdown(result), encoding="utf-8")
+    if markdown:
+        print(speeds.as_markdown(result))
+    else:
+        Console().print(speeds.rich_table(result))

@@ -1,0 +1,101 @@
+"""Tables and pictures of a comparison, made of its raw results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from l2route.evaluation.compare import TARGETS, Comparison, Line
+from l2route.evaluation.plots import plot_speed_against_recall
+
+OURS = "l2route"
+"""The method whose speed is divided by that of the others."""
+
+
+def header() -> list[str]:
+    """Names of the columns of `table_rows`; × is our speed over the method's."""
+    speeds = [f"q/s at {target:.2f}" for target in TARGETS]
+    ratios = [f"× at {target:.2f}" for target in TARGETS]
+    return ["method", *speeds, *ratios, "scored at 0.95", "build s", "learn s", "bytes"]
+
+
+def table_rows(result: Comparison) -> list[list[str]]:
+    """A row a method, each figure of its fastest variant there; a dash where there is none."""
+    rows = []
+    for method in result.methods:
+        found = [result.best(method, target) for target in TARGETS]
+        ours = [result.best(OURS, target) for target in TARGETS]
+        speeds = ["–" if one is None else f"{one[0]:,.0f}" for one in found]
+        ratios = [
+            "–" if one is None or own is None or method == OURS else f"{own[0] / one[0]:.2f}"
+            for one, own in zip(found, ours, strict=True)
+        ]
+        line = _typical(result, method)
+        size = "–" if line.bytes_per_vector is None else f"{line.bytes_per_vector:,.0f}"
+        costs = [f"{line.build_seconds - line.learn_seconds:.0f}", f"{line.learn_seconds:.0f}"]
+        name = f"{method} ({line.label})"
+        rows.append([name, *speeds, *ratios, _distances(line, 0.95), *costs, size])
+    return rows
+
+
+def as_markdown(result: Comparison) -> str:
+    """The table in Markdown, with what it was measured on."""
+    lines = [header(), ["---"] * len(header()), *table_rows(result)]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{caption(result)}\n\n{table}\n{_missing(result)}"
+
+
+def rich_table(result: Comparison) -> Table:
+    """The table for a terminal."""
+    table = Table(title=caption(result), title_justify="left")
+    for name in header():
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for row in table_rows(result):
+        table.add_row(*row)
+    return table
+
+
+def caption(result: Comparison) -> str:
+    """Data, queries, rounds and machine, in a line."""
+    n_rounds = max((len(p.seconds) for line in result.lines for p in line.points), default=0)
+    machine = result.context["machine"]
+    return (
+        f"{result.data}: {result.n_base:,} vectors of {result.dim} dimensions, "
+        f"{result.n_queries:,} test queries, recall@10, one thread, best of {n_rounds} rounds, "
+        f"seed {result.seed}, {machine['processor']} ({machine['simd']}); × is the speed of "
+        f"{OURS} over the method's, bytes are per vector"
+    )
+
+
+def plot(result: Comparison, path: Path) -> None:
+    """Draw queries per second against recall, a line a method, the fastest of its variants."""
+    curves = {
+        method: result.envelope(line for line in result.lines if line.method == method)
+        for method in result.methods
+    }
+    arrays = {method: np.array(points).reshape(-1, 2) for method, points in curves.items()}
+    plot_speed_against_recall(arrays, path, f"{result.data}: queries per second against recall@10")
+
+
+def _typical(result: Comparison, method: str) -> Line:
+    """The variant that is fastest at the middle target, or the first."""
+    best = result.best(method, TARGETS[len(TARGETS) // 2])
+    if best is not None:
+        return best[1]
+    return next(line for line in result.lines if line.method == method)
+
+
+def _distances(line: Line, recall: float) -> str:
+    """Distances that a variant computes at a recall, between its points; a dash if it is mute."""
+    points = [(p.recall, p.n_computed) for p in line.points if p.n_computed is not None]
+    points.sort()
+    if not points or not points[0][0] <= recall <= points[-1][0]:
+        return "–"
+    recalls, counts = zip(*points, strict=True)
+    return f"{np.interp(recall, recalls, counts):,.0f}"
+
+
+def _missing(result: Comparison) -> str:
+    said: Sequence[str] = [f"\nNot there: {name}: {why}" for name, why in result.skipped.items()]
+    return "\n".join(said)

@@ -1,0 +1,103 @@
+"""The command line's part for an index that is there: `info` and `compress`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from l2route.compression import Compression
+from l2route.formats import read_array
+from l2route.index import RoutingIndex, load
+from l2route.storage import check_target
+
+Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
+
+
+def info(index: Index, as_json: Json = False) -> None:
+    """Say what an index is: size, graph, reachability, spaces, settings, losses."""
+    print_info(load(index), as_json)
+
+
+def print_info(index: RoutingIndex, as_json: bool) -> None:
+    """Print what an index is, for people or for machines."""
+    facts = index.info()
+    if as_json:
+        print(json.dumps(facts))
+        return
+    graph, spaces = facts.pop("graph"), facts.pop("spaces")
+    settings, losses = facts.pop("settings"), facts.pop("losses")
+    table = Table(show_header=False, box=None)
+    for name, value in {**facts, **graph}.items():
+        shown = f"{value:,.2f}" if isinstance(value, float) else str(value)
+        table.add_row(name.replace("_", " "), shown)
+    table.add_row("spaces", "\n".join(map(_space, spaces)))
+    if settings:
+        table.add_row("settings", "\n".join(map(_setting, settings)))
+    if losses:
+        table.add_row("compression", "\n".join(map(_loss, losses)))
+    Console().print(table)
+
+
+def compress(
+    index: Index,
+    routing: Annotated[
+        str | None, typer.Option(help="int8 or float16 for routing vectors, or none.")
+    ] = "int8",
+    vectors: Annotated[
+        str | None, typer.Option(help="float16 for original vectors; by default as they are.")
+    ] = None,
+    queries: Annotated[
+        str | None, typer.Option(help="Queries to measure the loss on, kept in the index.")
+    ] = None,
+    space: Space = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Give routing vectors, original vectors or both fewer bytes; say what that costs."""
+    target = index if out is None else out
+    check_target(target)
+    opened = load(index)
+    if queries is not None:
+        opened.validate_with(read_array(queries))
+    before = opened.info()["bytes_per_vector"]
+    opened.compress(
+        None if routing == "none" else cast(Compression, routing),
+        cast(Literal["float16"] | None, vectors),
+        space,
+    )
+    opened.save(target)
+    facts = {"before": before, "after": opened.info()["bytes_per_vector"]}
+    losses = opened.info()["losses"]
+    if as_json:
+        print(json.dumps({"bytes_per_vector": facts, "losses": losses}))
+        return
+    print(f"bytes per vector: {before:,.0f} before, {facts['after']:,.0f} after")
+    for loss in losses:
+        print(_loss(loss))
+
+
+def _space(space: Mapping[str, Any]) -> str:
+    return f"{space['name']} ({space['dim']}-d {space['scorer']}, {space['dtype']})"
+
+
+def _setting(setting: Mapping[str, Any]) -> str:
+    return (
+        f"{setting['space']}: recall@{setting['k']} of {setting['target']:g} takes ef "
+        f"{setting['ef']} and rerank {setting['rerank']}; {setting['recall']:.4f} on validation "
+        "queries"
+    )
+
+
+def _loss(loss: Mapping[str, Any]) -> str:
+    return (
+        f"{loss['space']}: recall@{loss['k']} {loss['before']:.4f} before, {loss['after']:.4f} "
+        f"after, with a beam of {loss['ef']}, on validation queries"
+    )

@@ -1,0 +1,188 @@
+"""Laws of comparisons: measured in turns, kept raw, read off between points."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route.cli import main
+from l2route.data import Dataset
+from l2route.evaluation import compare as comparing
+from l2route.evaluation import speeds
+from l2route.evaluation.compare import Comparison, Line, Point, compare
+from l2route.evaluation.methods import Variant
+from l2route.truth import exact_neighbors
+
+N, DIM = 500, 16
+
+
+def make_data() -> Dataset:
+    """Vectors, training and test queries, in little."""
+    rng = np.random.default_rng(0)
+    base, learn, query = (rng.normal(size=(n, DIM)).astype(np.float32) for n in (N, 60, 40))
+    return Dataset("little", base, query, learn=learn)
+
+
+class Honest:
+    """Finds the first `knob` of the ten nearest, and counts what it is asked."""
+
+    knobs = (2, 5, 9, 10, 10)
+
+    def __init__(self, log: list[tuple[str, int]], name: str) -> None:
+        self.log, self.name = log, name
+
+    def build(self, data: Dataset) -> None:
+        """Know everything."""
+        self.data = data
+        self.truth = exact_neighbors(data.base, data.query, 10).ids
+
+    def set(self, knob: int) -> None:
+        """Find so many."""
+        self.knob = knob
+
+    def search(self, queries: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        """The first of the truth."""
+        if len(queries) == len(self.data.query):
+            self.log.append((self.name, self.knob))
+        ids = self.truth[: len(queries)].copy()
+        ids[:, self.knob :] = -1
+        return ids
+
+    def count(self, queries: NDArray[np.float32], k: int) -> NDArray[np.int64] | None:
+        """Ten times the knob."""
+        return np.full(len(queries), 10 * self.knob)
+
+    def n_bytes(self) -> int | None:
+        """A hundred a vector."""
+        return 100 * N
+
+
+class Absent(Honest):
+    """Cannot be built."""
+
+    def build(self, data: Dataset) -> None:
+        """Say why."""
+        raise ValueError("expected another machine")
+
+
+def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each explores its knobs once, until it is good enough; then all are timed again, in order."""
+    log: list[tuple[str, int]] = []
+    variants = (
+        Variant("a", "one", lambda *_: Honest(log, "a")),
+        Variant("b", "two", lambda *_: Honest(log, "b")),
+        Variant("c", "none", lambda *_: Absent(log, "c")),
+    )
+    monkeypatch.setattr(comparing, "VARIANTS", variants)
+    said: list[str] = []
+    out = tmp_path / "new" / "raw.json"
+    result = compare(make_data(), n_rounds=3, out=out, told=said.append)
+    knobs = [2, 5, 9, 10]  # recall is 1 at 10: nothing harder is tried
+    explored = [(name, knob) for name in "ab" for knob in knobs for _ in range(2)]
+    repeated = [(name, knob) for name in "ab" for knob in knobs] * 2
+    assert log == explored + repeated
+    assert result.skipped == {"c (none)": "expected another machine"}
+    assert [line.label for line in result.lines] == ["one", "two"]
+    for line in result.lines:
+        np.testing.assert_allclose([p.recall for p in line.points], [0.2, 0.5, 0.9, 1.0])
+        assert [p.n_computed for p in line.points] == [20, 50, 90, 100]
+        assert all(len(p.seconds) == 3 for p in line.points)
+        assert line.bytes_per_vector == 100
+    assert said[-1] == "round 3 of 3 done"
+    assert Comparison.read(out) == result
+
+
+def test_wrong_names_and_numbers_are_refused() -> None:
+    """Before anything is built."""
+    with pytest.raises(ValueError, match=r"expected a method of l2route, .*, got 'guess'"):
+        compare(make_data(), ["guess"])
+    with pytest.raises(ValueError, match="expected at least one round, got 0"):
+        compare(make_data(), ["hnswlib"], n_rounds=0)
+
+
+def made(lines: dict[str, list[tuple[float, float]]]) -> Comparison:
+    """A comparison of recalls and speeds, 1,000 queries; names are method and label."""
+    result = Comparison("some", N, DIM, 1000, 0)
+    for name, points in lines.items():
+        method, label = name.split()
+        line = Line(method, label, 30.0, 10.0, 200.0)
+        line.points = [Point(i, r, 10.0 * i, [1.0, 1000 / s]) for i, (r, s) in enumerate(points)]
+        result.lines.append(line)
+    return result
+
+
+def test_speeds_are_read_off_between_points() -> None:
+    """On a log scale, of the faster variant; a point that another beats in both does not count."""
+    result = made(
+        {
+            "l2route a": [(0.8, 40_000), (0.9, 20_000), (0.99, 10_000)],
+            "peer x": [(0.85, 8000), (0.95, 2000), (0.94, 1000)],
+            "peer y": [(0.85, 4000), (0.99, 4000)],
+        }
+    )
+    assert result.speed(result.lines[1], 0.90) == pytest.approx(4000)  # the geometric mean
+    assert result.speed(result.lines[1], 0.99) is None
+    assert result.speed(result.lines[1], 0.80) is None
+    best = result.best("peer", 0.94)
+    assert best is not None
+    assert (best[0], best[1].label) == (pytest.approx(4000), "y")
+    rows = {row[0].split()[0]: row for row in speeds.table_rows(result)}
+    cells = dict(zip(speeds.header(), rows["peer"], strict=True))
+    assert cells["q/s at 0.90"] == "4,000"
+    assert cells["× at 0.90"] == "5.00"
+    assert cells["× at 0.99"] == "2.50"
+    assert (cells["build s"], cells["learn s"], cells["bytes"]) == ("20", "10", "200")
+    own = dict(zip(speeds.header(), rows["l2route"], strict=True))
+    assert own["× at 0.90"] == "–"
+    assert own["scored at 0.95"] == "16"
+    np.testing.assert_allclose(result.envelope(result.lines[1:]), [[0.85, 8000], [0.99, 4000]])
+
+
+def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
+    """The table has dashes; the picture leaves it out."""
+    result = made({"l2route a": [(0.8, 40_000), (0.99, 20_000)], "peer x": []})
+    result.skipped["other (z)"] = "not installed"
+    markdown = speeds.as_markdown(result)
+    assert "| peer (x) | – | – | – |" in markdown
+    assert "Not there: other (z): not installed" in markdown
+    speeds.plot(result, tmp_path / "speed.png")
+    assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="expected at least one curve with points, got none"):
+        speeds.plot(made({"peer x": []}), tmp_path / "none.png")
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """Run the command line, and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["l2route", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return int(stop.value.code or 0)
+
+
+def test_the_command_measures_and_keeps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[Any]
+) -> None:
+    """Raw results, table and picture; the latter two again from the first, without measuring."""
+    data = make_data()
+    data.write(tmp_path / "little.npz")
+    out = tmp_path / "out"
+    words = ["compare", "--data", str(tmp_path / "little.npz"), "--rounds", "1", "-o", str(out)]
+    assert call(monkeypatch, *words, "--methods", "hnswlib, l2route-plain") == 0
+    assert "l2route-plain" in capsys.readouterr().err
+    raw = json.loads((out / "little.json").read_text())
+    assert [line["method"] for line in raw["lines"]] == ["l2route-plain", "hnswlib", "hnswlib"]
+    assert raw["context"]["versions"]["hnswlib"]
+    table = (out / "little.md").read_text()
+    again = tmp_path / "again"
+    read = ["compare", "--data", str(out / "little.json"), "-o", str(again), "--markdown"]
+    assert call(monkeypatch, *read) == 0
+    assert (again / "little.md").read_text() == table
+    assert table.strip() in capsys.readouterr().out
+    assert (again / "little.png").exists()
+    assert call(monkeypatch, *words, "--methods", "guess") == 2
