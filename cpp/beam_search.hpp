@@ -56,6 +56,21 @@ struct Scratch {
   }
 };
 
+// Ends a walk when the best vertex not expanded is farther than `factor` times the k-th best: those
+// who seek near do not look far. A score and the offset are a squared distance, or half of it.
+struct Slack {
+  std::size_t k = 0;     // 0 for no such end
+  std::size_t kept = 0;  // vertices that are remembered however far they are
+  float factor = 1;      // of squared distances
+  float offset = 0;
+
+  Key limit(Key kth) const {
+    const float score = score_of(kth);
+    const float reach = score + (factor - 1) * std::max(score + offset, 0.0f);
+    return make_key(reach, std::numeric_limits<VertexId>::max());
+  }
+};
+
 // One query's walk, in steps of two halves: a thread that has several walks at hand can go on with
 // another one while the memory brings what one has asked for. `budget` bounds the scores computed;
 // the frontier's capacity is the beam width.
@@ -63,12 +78,13 @@ template <class Frontier, class Tracer>
 class Walk {
  public:
   Walk(const GraphView& graph, Scorer& scorer, Frontier& frontier, Tracer& tracer,
-       std::size_t budget, Scratch& scratch)
+       std::size_t budget, Scratch& scratch, const Slack& slack = {})
       : graph_(graph),
         scorer_(scorer),
         frontier_(frontier),
         tracer_(tracer),
         budget_(budget),
+        slack_(slack),
         visited_(scratch.visited.reset(graph.bottom.n)) {
     scratch.fresh.resize(graph.max_width);
     scratch.scores.resize(graph.max_width);
@@ -94,7 +110,7 @@ class Walk {
   // `absorb` to score, and asks the memory for them. False if the walk is over.
   bool gather() {
     if (scorer_.n_computed() >= budget_) return false;
-    const auto vertex = frontier_.pop();
+    const auto vertex = frontier_.pop(limit_);
     if (!vertex) return false;
     ++n_hops_;
     tracer_.expand(*vertex);
@@ -108,8 +124,13 @@ class Walk {
     Key best = std::numeric_limits<Key>::max();
     for (std::size_t i = 0; i < n_fresh_; ++i) {
       const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
-      frontier_.push(key);
+      if (key <= limit_ || frontier_.size() < slack_.kept) frontier_.push(key);
       best = std::min(best, key);
+    }
+    if constexpr (Frontier::kIsRanked) {
+      if (slack_.k > 0 && frontier_.size() >= slack_.k) {
+        limit_ = slack_.limit(frontier_.at(slack_.k - 1));
+      }
     }
     if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
     return best;
@@ -156,6 +177,8 @@ class Walk {
   Frontier& frontier_;
   Tracer& tracer_;
   const std::size_t budget_;
+  const Slack slack_;
+  Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;
   float* scores_;

@@ -60,27 +60,43 @@ void require(bool holds, const std::string& what) {
 // Rows of any of the elements that there are kernels for.
 using AnyMatrix = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
-Element element_of(const AnyMatrix& matrix) {
+Element element_of(const AnyMatrix& matrix, std::size_t code_bits) {
   constexpr nb::dlpack::dtype half{static_cast<std::uint8_t>(nb::dlpack::dtype_code::Float), 16, 1};
   if (matrix.dtype() == nb::dtype<float>()) return Element::single;
   if (matrix.dtype() == half) return Element::half;
-  if (matrix.dtype() == nb::dtype<std::uint8_t>()) return Element::code;
+  if (matrix.dtype() == nb::dtype<std::uint8_t>()) {
+    require(code_bits == 4 || code_bits == 8, "codes of 4 or 8 bits");
+    return code_bits == 4 ? Element::half_code : Element::code;
+  }
   throw std::invalid_argument("expected rows of float32, float16 or uint8");
 }
 
 std::size_t padded(std::size_t dim, Element element = Element::single) {
-  const std::size_t lanes = element == Element::code ? kCodeLanes : kLanes;
+  const std::size_t lanes = row_lanes(element);
   return (dim + lanes - 1) / lanes * lanes;
 }
 
-Rows rows_of(const AnyMatrix& matrix, const std::string& scorer, const std::string& simd) {
-  const Element element = element_of(matrix);
-  const std::size_t width = matrix.shape(1);
+Rows rows_of(const AnyMatrix& matrix, const std::string& scorer, const std::string& simd,
+             std::size_t code_bits = 8) {
+  const Element element = element_of(matrix, code_bits);
+  const std::size_t width = matrix.shape(1) * (element == Element::half_code ? 2 : 1);
   require(padded(width, element) == width,
-          "rows padded to a multiple of 16 elements, or of 64 codes, got " + std::to_string(width));
+          "rows padded to a multiple of 16 elements, or of 64 bytes of codes, got " +
+              std::to_string(matrix.shape(1)));
   const ScoreKind kind = score_kind(scorer);
-  require(element != Element::code || kind == ScoreKind::inner_product, "codes scored by 'ip'");
+  require(!is_code(element) || kind == ScoreKind::inner_product, "codes scored by 'ip'");
   return make_rows(matrix.data(), matrix.shape(0), width, element, kind, simd);
+}
+
+CodeScale scale_of(const Rows& rows, const std::optional<Array<float>>& lowest,
+                   const std::optional<Array<float>>& steps) {
+  const bool is_coded = is_code(rows.element);
+  require(is_coded == lowest.has_value() && is_coded == steps.has_value(),
+          "lowest values and steps of codes, and of codes alone");
+  if (!is_coded) return {};
+  require(lowest->shape(0) == rows.width && steps->shape(0) == rows.width,
+          "a lowest value and a step per element of a row");
+  return {lowest->data(), steps->data()};
 }
 
 Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {
@@ -117,24 +133,21 @@ class PySearcher {
  public:
   PySearcher(Matrix<std::int32_t> neighbors, Array<std::int32_t> entries,
              std::vector<UpperLayer> upper, AnyMatrix routing, std::size_t routing_dim,
-             const std::string& scorer, std::optional<Array<float>> bias,
-             std::optional<Array<float>> steps, std::optional<Matrix<float>> query_matrix,
-             std::optional<AnyMatrix> original, std::size_t dim, const std::string& metric_scorer,
-             const std::string& simd)
+             const std::string& scorer, std::optional<Array<float>> bias, std::size_t code_bits,
+             std::optional<Array<float>> lowest, std::optional<Array<float>> steps, float origin,
+             std::optional<Matrix<float>> query_matrix, std::optional<AnyMatrix> original,
+             std::size_t dim, const std::string& metric_scorer, const std::string& simd)
       : neighbors_(std::move(neighbors)),
         entries_(std::move(entries)),
         upper_(std::move(upper)),
         routing_(std::move(routing)),
         bias_(std::move(bias)),
+        lowest_(std::move(lowest)),
         steps_(std::move(steps)),
         query_matrix_(std::move(query_matrix)),
         original_(std::move(original)) {
     const std::size_t n = neighbors_.shape(0);
     require(routing_.shape(0) == n, "as many routing vectors as vertices");
-    require(routing_.shape(1) == padded(routing_dim, element_of(routing_)),
-            "routing vectors padded to their width");
-    require((element_of(routing_) == Element::code) == steps_.has_value(), "steps of codes alone");
-    require(!steps_ || steps_->shape(0) == routing_.shape(1), "a step per element of a row");
     require(!bias_ || bias_->shape(0) == n, "as many biases as vertices");
     require(entries_.shape(0) > 0, "at least one entry vertex");
     require(query_matrix_ || routing_dim == dim, "a query matrix where the dimension changes");
@@ -146,35 +159,38 @@ class PySearcher {
 
     searcher_.dim = dim;
     searcher_.routing_dim = routing_dim;
-    searcher_.routing = rows_of(routing_, scorer, simd);
+    searcher_.routing = rows_of(routing_, scorer, simd, code_bits);
+    require(searcher_.routing.width == padded(routing_dim, searcher_.routing.element),
+            "routing vectors padded to their width");
     if (bias_) searcher_.routing.bias = bias_->data();
-    if (steps_) searcher_.routing.steps = steps_->data();
+    searcher_.routing.scale = scale_of(searcher_.routing, lowest_, steps_);
+    searcher_.origin = origin;
     if (query_matrix_) searcher_.projection = rows_of(AnyMatrix(*query_matrix_), "ip", simd);
     if (original_) searcher_.original = rows_of(*original_, metric_scorer, simd);
     searcher_.graph = graph_of(neighbors_, entries_, upper_);
   }
 
   Found search(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
-               std::size_t rerank, std::size_t n_threads) const {
+               std::size_t rerank, float slack, std::size_t n_threads) const {
     Batch batch(queries.shape(0), k);
     check(queries);
     {
       const nb::gil_scoped_release release;
-      searcher_.search(queries.data(), queries.shape(0), {k, routing, beam, rerank}, n_threads,
-                       batch.answers);
+      searcher_.search(queries.data(), queries.shape(0), {k, routing, beam, rerank, slack},
+                       n_threads, batch.answers);
     }
     return batch.arrays();
   }
 
   Traced trace(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
-               std::size_t rerank, std::size_t n_threads) const {
+               std::size_t rerank, float slack, std::size_t n_threads) const {
     const std::size_t n = queries.shape(0);
     Batch batch(n, k);
     check(queries);
     std::vector<RecordTrace> traces(n);
     {
       const nb::gil_scoped_release release;
-      searcher_.search_traced(queries.data(), n, {k, routing, beam, rerank}, n_threads,
+      searcher_.search_traced(queries.data(), n, {k, routing, beam, rerank, slack}, n_threads,
                               batch.answers, traces);
     }
     auto [offsets, offsets_array] = new_array<std::int64_t>({n + 1});
@@ -225,6 +241,7 @@ class PySearcher {
   std::vector<UpperLayer> upper_;
   AnyMatrix routing_;
   std::optional<Array<float>> bias_;
+  std::optional<Array<float>> lowest_;
   std::optional<Array<float>> steps_;
   std::optional<Matrix<float>> query_matrix_;
   std::optional<AnyMatrix> original_;
@@ -322,13 +339,12 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
 }
 
 Output<float> score_rows(const AnyMatrix& rows, const Array<float>& query,
-                         const std::string& scorer, const std::string& simd,
+                         const std::string& scorer, const std::string& simd, std::size_t code_bits,
+                         const std::optional<Array<float>>& lowest,
                          const std::optional<Array<float>>& steps) {
-  Rows view = rows_of(rows, scorer, simd);
+  Rows view = rows_of(rows, scorer, simd, code_bits);
   require(query.shape(0) == view.width, "a query padded like the rows");
-  require((view.element == Element::code) == steps.has_value(), "steps of codes alone");
-  require(!steps || steps->shape(0) == view.width, "a step per element of a row");
-  if (steps) view.steps = steps->data();
+  view.scale = scale_of(view, lowest, steps);
   std::vector<VertexId> ids(view.n);
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<std::int8_t> codes;
@@ -346,7 +362,7 @@ NB_MODULE(_core, m) {
   m.def("simd_levels", &l2route::simd_levels,
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("score_rows", &l2route::score_rows, "rows"_a, "query"_a, "scorer"_a, "simd"_a = "auto",
-        "steps"_a.none() = nb::none(),
+        "code_bits"_a = 8, "lowest"_a.none() = nb::none(), "steps"_a.none() = nb::none(),
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
@@ -363,17 +379,18 @@ NB_MODULE(_core, m) {
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,
                     std::vector<l2route::UpperLayer>, l2route::AnyMatrix, std::size_t,
-                    const std::string&, std::optional<l2route::Array<float>>,
-                    std::optional<l2route::Array<float>>, std::optional<l2route::Matrix<float>>,
-                    std::optional<l2route::AnyMatrix>, std::size_t, const std::string&,
-                    const std::string&>(),
+                    const std::string&, std::optional<l2route::Array<float>>, std::size_t,
+                    std::optional<l2route::Array<float>>, std::optional<l2route::Array<float>>,
+                    float, std::optional<l2route::Matrix<float>>, std::optional<l2route::AnyMatrix>,
+                    std::size_t, const std::string&, const std::string&>(),
            nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a, "routing"_a, "routing_dim"_a,
-           "scorer"_a, "bias"_a.none(), "steps"_a.none(), "query_matrix"_a.none(),
-           "original"_a.none(), "dim"_a, "metric_scorer"_a, "simd"_a = "auto")
+           "scorer"_a, "bias"_a.none(), "code_bits"_a, "lowest"_a.none(), "steps"_a.none(),
+           "origin"_a, "query_matrix"_a.none(), "original"_a.none(), "dim"_a, "metric_scorer"_a,
+           "simd"_a = "auto")
       .def("search", &PySearcher::search, nb::kw_only(), "queries"_a, "k"_a, "routing"_a, "beam"_a,
-           "rerank"_a, "n_threads"_a,
+           "rerank"_a, "slack"_a, "n_threads"_a,
            "Answer queries [n, dim]: ids, distances, n_routing, n_rerank, n_hops.")
       .def("trace", &PySearcher::trace, nb::kw_only(), "queries"_a, "k"_a, "routing"_a, "beam"_a,
-           "rerank"_a, "n_threads"_a,
+           "rerank"_a, "slack"_a, "n_threads"_a,
            "Search, and also return what was visited: offsets, vertices, hops.");
 }

@@ -1,9 +1,11 @@
-// Scores of rows of 7-bit codes against a query of 8-bit codes, by inner product.
+// Scores of rows of codes of 7 or 4 bits against a query of 8-bit codes, by inner product.
 //
 // A code c stands for lowest + step · c, dimension by dimension. The lowest values add the same to
-// every score of a query and are left out; the steps are the query's affair, so a score is a sum of
+// every score of a query; the steps are the query's affair, so the rest of a score is a sum of
 // products of small integers: the same to the last bit on every machine. Seven bits, since AVX2
-// adds pairs of products in sixteen. Rows are padded with zeros to a multiple of 64.
+// adds pairs of products in sixteen. Rows are padded with zeros to a multiple of 64 bytes. Codes of
+// 4 bits stand two in a byte: of every 128, number i in the lower half of byte i, and number 64 + i
+// in the upper one.
 #pragma once
 
 #include <algorithm>
@@ -19,32 +21,47 @@ namespace l2route {
 inline constexpr std::size_t kCodeLanes = 64;
 inline constexpr float kLargestQueryCode = 127;
 
-// A query in codes; a score is -scale · (sum of products).
+// What codes stand for, one of each per element of a row.
+struct CodeScale {
+  const float* lowest = nullptr;
+  const float* steps = nullptr;
+};
+
+// A query in codes; a score is shift - scale · (sum of products). Kernels leave the shift to the
+// caller: where they may fuse it with the product, others would differ in the last bit.
 struct CodeQuery {
-  const std::int8_t* codes;
-  float scale;
+  const std::int8_t* codes = nullptr;
+  float scale = 0;
+  float shift = 0;
 };
 
 // Codes of query · steps, which are scaled so that the largest of them is 127.
-inline float encode_query(const float* query, const float* steps, std::size_t width,
-                          std::int8_t* codes) {
+inline CodeQuery encode_query(const float* query, const CodeScale& scale, std::size_t width,
+                              std::int8_t* codes) {
+  CodeQuery encoded{codes};
   float largest = 0;
   for (std::size_t j = 0; j < width; ++j) {
-    largest = std::max(largest, std::fabs(query[j] * steps[j]));
+    largest = std::max(largest, std::fabs(query[j] * scale.steps[j]));
+    encoded.shift -= query[j] * scale.lowest[j];
   }
-  if (largest == 0) {
-    std::fill(codes, codes + width, std::int8_t{0});
-    return 0;
-  }
+  const float share = largest > 0 ? kLargestQueryCode / largest : 0.0f;
   for (std::size_t j = 0; j < width; ++j) {
-    codes[j] =
-        static_cast<std::int8_t>(std::lrint(query[j] * steps[j] / largest * kLargestQueryCode));
+    codes[j] = static_cast<std::int8_t>(std::lrint(query[j] * scale.steps[j] * share));
   }
-  return largest / kLargestQueryCode;
+  encoded.scale = largest / kLargestQueryCode;
+  return encoded;
 }
 
-inline const std::uint8_t* code_row(const void* rows, std::size_t width, VertexId id) {
-  return static_cast<const std::uint8_t*>(rows) + static_cast<std::size_t>(id) * width;
+// How many codes stand in a byte.
+enum class Packing { one, two };
+
+// Bytes of a row of so many codes.
+inline std::size_t code_bytes(Packing packing, std::size_t width) {
+  return packing == Packing::one ? width : width / 2;
+}
+
+inline const std::uint8_t* code_row(const void* rows, std::size_t bytes, VertexId id) {
+  return static_cast<const std::uint8_t*>(rows) + static_cast<std::size_t>(id) * bytes;
 }
 
 inline float score_of_sum(const CodeQuery& query, std::int32_t sum) {
@@ -56,9 +73,9 @@ struct CodeBlock {
   const std::uint8_t* rows[4];
   std::size_t n;
 
-  CodeBlock(const void* from, std::size_t width, const VertexId* ids, std::size_t left)
+  CodeBlock(const void* from, std::size_t bytes, const VertexId* ids, std::size_t left)
       : n(std::min<std::size_t>(left, 4)) {
-    for (std::size_t r = 0; r < 4; ++r) rows[r] = code_row(from, width, ids[std::min(r, n - 1)]);
+    for (std::size_t r = 0; r < 4; ++r) rows[r] = code_row(from, bytes, ids[std::min(r, n - 1)]);
   }
 
   void finish(const CodeQuery& query, const std::int32_t* sums, float* scores) const {
@@ -67,13 +84,22 @@ struct CodeBlock {
 };
 
 namespace portable {
-inline void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
-                        std::size_t n, float* scores) {
+template <Packing packing>
+void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
+                 std::size_t n, float* scores) {
   const auto& from = *static_cast<const CodeQuery*>(query);
+  const std::size_t bytes = code_bytes(packing, width);
   for (std::size_t i = 0; i < n; ++i) {
-    const std::uint8_t* row = code_row(rows, width, ids[i]);
+    const std::uint8_t* row = code_row(rows, bytes, ids[i]);
     std::int32_t sum = 0;
-    for (std::size_t j = 0; j < width; ++j) sum += from.codes[j] * row[j];
+    if constexpr (packing == Packing::one) {
+      for (std::size_t j = 0; j < width; ++j) sum += from.codes[j] * row[j];
+    } else {
+      for (std::size_t j = 0; j < bytes; ++j) {
+        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
+        sum += pair[0] * (row[j] & 15) + pair[kCodeLanes] * (row[j] >> 4);
+      }
+    }
     scores[i] = score_of_sum(from, sum);
   }
 }
@@ -91,21 +117,40 @@ L2ROUTE_AVX2 inline __m128i sum_lanes(const __m256i* four) {
   return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
 }
 
-L2ROUTE_AVX2 inline __m256i add_products(__m256i sum, const std::uint8_t* row, __m256i query) {
-  const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(row));
+L2ROUTE_AVX2 inline __m256i load_codes(const void* codes) {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(codes));
+}
+
+L2ROUTE_AVX2 inline __m256i add_products(__m256i sum, __m256i codes, __m256i query) {
   const __m256i pairs = _mm256_maddubs_epi16(codes, query);
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-L2ROUTE_AVX2 inline void score_codes(const void* query, const void* rows, std::size_t width,
-                                     const VertexId* ids, std::size_t n, float* scores) {
+template <Packing packing>
+L2ROUTE_AVX2 void score_codes(const void* query, const void* rows, std::size_t width,
+                              const VertexId* ids, std::size_t n, float* scores) {
   const auto& from = *static_cast<const CodeQuery*>(query);
+  const std::size_t bytes = code_bytes(packing, width);
+  const __m256i low = _mm256_set1_epi8(15);
   for (std::size_t i = 0; i < n; i += 4) {
-    const CodeBlock block(rows, width, ids + i, n - i);
+    const CodeBlock block(rows, bytes, ids + i, n - i);
     __m256i sum[4] = {};
-    for (std::size_t j = 0; j < width; j += 32) {
-      const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from.codes + j));
-      for (std::size_t r = 0; r < 4; ++r) sum[r] = add_products(sum[r], block.rows[r] + j, codes);
+    for (std::size_t j = 0; j < bytes; j += 32) {
+      if constexpr (packing == Packing::one) {
+        const __m256i codes = load_codes(from.codes + j);
+        for (std::size_t r = 0; r < 4; ++r) {
+          sum[r] = add_products(sum[r], load_codes(block.rows[r] + j), codes);
+        }
+      } else {
+        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
+        const __m256i lower = load_codes(pair), upper = load_codes(pair + kCodeLanes);
+        for (std::size_t r = 0; r < 4; ++r) {
+          const __m256i both = load_codes(block.rows[r] + j);
+          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+          sum[r] = add_products(sum[r], _mm256_and_si256(both, low), lower);
+          sum[r] = add_products(sum[r], high, upper);
+        }
+      }
     }
     alignas(16) std::int32_t sums[4];
     _mm_store_si128(reinterpret_cast<__m128i*>(sums), sum_lanes(sum));
@@ -119,16 +164,30 @@ L2ROUTE_VNNI inline __m256i halves(__m512i sum) {
   return _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti32x8_epi32(sum, 1));
 }
 
-L2ROUTE_VNNI inline void score_codes(const void* query, const void* rows, std::size_t width,
-                                     const VertexId* ids, std::size_t n, float* scores) {
+template <Packing packing>
+L2ROUTE_VNNI void score_codes(const void* query, const void* rows, std::size_t width,
+                              const VertexId* ids, std::size_t n, float* scores) {
   const auto& from = *static_cast<const CodeQuery*>(query);
+  const std::size_t bytes = code_bytes(packing, width);
+  const __m512i low = _mm512_set1_epi8(15);
   for (std::size_t i = 0; i < n; i += 4) {
-    const CodeBlock block(rows, width, ids + i, n - i);
+    const CodeBlock block(rows, bytes, ids + i, n - i);
     __m512i sum[4] = {};
-    for (std::size_t j = 0; j < width; j += kCodeLanes) {
-      const __m512i codes = _mm512_loadu_si512(from.codes + j);
-      for (std::size_t r = 0; r < 4; ++r) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], _mm512_loadu_si512(block.rows[r] + j), codes);
+    for (std::size_t j = 0; j < bytes; j += kCodeLanes) {
+      if constexpr (packing == Packing::one) {
+        const __m512i codes = _mm512_loadu_si512(from.codes + j);
+        for (std::size_t r = 0; r < 4; ++r) {
+          sum[r] = _mm512_dpbusd_epi32(sum[r], _mm512_loadu_si512(block.rows[r] + j), codes);
+        }
+      } else {
+        const __m512i lower = _mm512_loadu_si512(from.codes + 2 * j);
+        const __m512i upper = _mm512_loadu_si512(from.codes + 2 * j + kCodeLanes);
+        for (std::size_t r = 0; r < 4; ++r) {
+          const __m512i both = _mm512_loadu_si512(block.rows[r] + j);
+          const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+          sum[r] = _mm512_dpbusd_epi32(sum[r], _mm512_and_si512(both, low), lower);
+          sum[r] = _mm512_dpbusd_epi32(sum[r], high, upper);
+        }
       }
     }
     const __m256i four[4] = {halves(sum[0]), halves(sum[1]), halves(sum[2]), halves(sum[3])};
@@ -140,17 +199,30 @@ L2ROUTE_VNNI inline void score_codes(const void* query, const void* rows, std::s
 }  // namespace avx512
 #elif defined(__aarch64__)
 namespace neon {
-inline void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
-                        std::size_t n, float* scores) {
+inline int32x4_t add_products(int32x4_t sum, uint8x16_t codes, const std::int8_t* query) {
+  const int8x16_t a = vreinterpretq_s8_u8(codes);  // seven bits at the most: no sign
+  const int8x16_t b = vld1q_s8(query);
+  sum = vpadalq_s16(sum, vmull_s8(vget_low_s8(a), vget_low_s8(b)));
+  return vpadalq_s16(sum, vmull_s8(vget_high_s8(a), vget_high_s8(b)));
+}
+
+template <Packing packing>
+void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
+                 std::size_t n, float* scores) {
   const auto& from = *static_cast<const CodeQuery*>(query);
+  const std::size_t bytes = code_bytes(packing, width);
   for (std::size_t i = 0; i < n; ++i) {
-    const std::uint8_t* row = code_row(rows, width, ids[i]);
+    const std::uint8_t* row = code_row(rows, bytes, ids[i]);
     int32x4_t sum = vdupq_n_s32(0);
-    for (std::size_t j = 0; j < width; j += 16) {
-      const int8x16_t a = vreinterpretq_s8_u8(vld1q_u8(row + j));  // seven bits: no sign
-      const int8x16_t b = vld1q_s8(from.codes + j);
-      sum = vpadalq_s16(sum, vmull_s8(vget_low_s8(a), vget_low_s8(b)));
-      sum = vpadalq_s16(sum, vmull_s8(vget_high_s8(a), vget_high_s8(b)));
+    for (std::size_t j = 0; j < bytes; j += 16) {
+      const uint8x16_t codes = vld1q_u8(row + j);
+      if constexpr (packing == Packing::one) {
+        sum = add_products(sum, codes, from.codes + j);
+      } else {
+        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
+        sum = add_products(sum, vandq_u8(codes, vdupq_n_u8(15)), pair);
+        sum = add_products(sum, vshrq_n_u8(codes, 4), pair + kCodeLanes);
+      }
     }
     scores[i] = score_of_sum(from, vaddvq_s32(sum));
   }
@@ -158,18 +230,19 @@ inline void score_codes(const void* query, const void* rows, std::size_t width, 
 }  // namespace neon
 #endif
 
-inline ScoreRows code_kernel(std::string_view level) {
+template <Packing packing>
+ScoreRows code_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
     const bool has_vnni =
         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
-    return has_vnni ? avx512::score_codes : avx2::score_codes;
+    return has_vnni ? avx512::score_codes<packing> : avx2::score_codes<packing>;
   }
-  if (level == "avx2") return avx2::score_codes;
+  if (level == "avx2") return avx2::score_codes<packing>;
 #elif defined(__aarch64__)
-  if (level == "neon") return neon::score_codes;
+  if (level == "neon") return neon::score_codes<packing>;
 #endif
-  return portable::score_codes;
+  return portable::score_codes<packing>;
 }
 
 }  // namespace l2route

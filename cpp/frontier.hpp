@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,7 @@ namespace l2route {
 
 using Key = std::uint64_t;
 inline constexpr Key kExpanded = 1;
+inline constexpr Key kNoLimit = std::numeric_limits<Key>::max();
 
 inline Key make_key(float score, std::int32_t vertex) {
   const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 becomes +0
@@ -38,6 +40,7 @@ inline float score_of(Key key) {
 
 class SortedFrontier {
  public:
+  static constexpr bool kIsRanked = true;  // knows its entries by rank
   static constexpr std::size_t kMaxCapacity = 512;
 
   void reset(std::size_t capacity) {
@@ -58,8 +61,14 @@ class SortedFrontier {
     next_ = std::min(next_, at);
   }
 
-  std::optional<std::int32_t> pop() {
-    if (next_ == size_) return std::nullopt;
+  std::size_t size() const { return size_; }
+
+  // The entry of this rank, from 0 for the best; there must be one.
+  Key at(std::size_t rank) const { return keys_[rank]; }
+
+  // Nothing also if the best vertex not expanded is beyond the limit.
+  std::optional<std::int32_t> pop(Key limit = kNoLimit) {
+    if (next_ == size_ || keys_[next_] > limit) return std::nullopt;
     const Key key = keys_[next_];
     keys_[next_] |= kExpanded;
     do ++next_;
@@ -97,6 +106,8 @@ class SortedFrontier {
 
 class HeapFrontier {
  public:
+  static constexpr bool kIsRanked = false;
+
   void reset(std::size_t capacity) {
     capacity_ = capacity;
     heap_.clear();
@@ -117,7 +128,7 @@ class HeapFrontier {
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
 
-  std::optional<std::int32_t> pop() {
+  std::optional<std::int32_t> pop(Key = kNoLimit) {
     const std::optional<std::int32_t> vertex = peek();
     if (vertex) {
       std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
@@ -131,6 +142,8 @@ class HeapFrontier {
     if (heap_.empty() || (full && heap_.front() > kept_.front())) return std::nullopt;
     return vertex_of(heap_.front());
   }
+
+  std::size_t size() const { return kept_.size(); }
 
   void best(std::size_t count, std::vector<Key>& out) const {
     out.resize(std::min(count, kept_.size()));

@@ -13,22 +13,44 @@ namespace l2route {
 
 inline constexpr std::size_t kShortRow = 2 * kCacheLine;  // bytes
 
-enum class Element { single, half, code };
+// What rows hold; codes stand one or two in a byte.
+enum class Element { single, half, code, half_code };
 
-inline std::size_t element_bytes(Element element) {
-  return element == Element::single ? sizeof(float) : element == Element::half ? sizeof(Half) : 1;
+inline bool is_code(Element element) {
+  return element == Element::code || element == Element::half_code;
+}
+
+inline std::size_t row_bytes(Element element, std::size_t width) {
+  switch (element) {
+    case Element::single:
+      return width * sizeof(float);
+    case Element::half:
+      return width * sizeof(Half);
+    case Element::code:
+      return code_bytes(Packing::one, width);
+    default:
+      return code_bytes(Packing::two, width);
+  }
+}
+
+// Elements that rows are padded to a multiple of.
+inline std::size_t row_lanes(Element element) {
+  return element == Element::code        ? kCodeLanes
+         : element == Element::half_code ? 2 * kCodeLanes
+                                         : kLanes;
 }
 
 // Padded rows with the kernels that score them and add them up.
 struct Rows {
   const void* data = nullptr;
   std::size_t n = 0;
-  std::size_t width = 0;  // elements in a row, a multiple of kLanes, or of kCodeLanes for codes
+  std::size_t width = 0;  // elements in a row, a multiple of row_lanes
   Element element = Element::single;
+  std::size_t bytes = 0;  // of a row
   ScoreRows score = nullptr;
-  AddRows add = nullptr;         // of rows of floats
-  const float* bias = nullptr;   // added to a row's inner product, hence taken from its score
-  const float* steps = nullptr;  // of codes, one per element of a row
+  AddRows add = nullptr;        // of rows of floats
+  const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
+  CodeScale scale;              // of codes
 
   const float* floats() const { return static_cast<const float*>(data); }
 
@@ -37,7 +59,6 @@ struct Rows {
   // Always inlined: GCC takes a function that does nothing but prefetch for one without effect, and
   // drops the calls that it did not inline before.
   [[gnu::always_inline]] void prefetch(VertexId id) const {
-    const std::size_t bytes = width * element_bytes(element);
     const char* row = static_cast<const char*>(data) + static_cast<std::size_t>(id) * bytes;
     if (bytes <= kShortRow) {
       for (std::size_t j = 0; j < bytes; j += kCacheLine) __builtin_prefetch(row + j, 0, 3);
@@ -50,10 +71,12 @@ struct Rows {
 inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Element element,
                       ScoreKind kind, const std::string& simd) {
   const std::string level = choose_level(simd);
-  Rows rows{data, n, width, element, nullptr, add_kernel(level)};
+  Rows rows{data, n, width, element, row_bytes(element, width), nullptr, add_kernel(level)};
   const bool is_l2 = kind == ScoreKind::l2;
   if (element == Element::code) {
-    rows.score = code_kernel(level);
+    rows.score = code_kernel<Packing::one>(level);
+  } else if (element == Element::half_code) {
+    rows.score = code_kernel<Packing::two>(level);
   } else if (element == Element::half) {
     rows.score = is_l2 ? float_kernel<ScoreKind::l2, Half>(level)
                        : float_kernel<ScoreKind::inner_product, Half>(level);
@@ -70,10 +93,9 @@ class Scorer {
  public:
   Scorer(const Rows& rows, const float* query, std::vector<std::int8_t>* codes = nullptr)
       : rows_(rows), query_(query) {
-    if (rows.element != Element::code) return;
+    if (!is_code(rows.element)) return;
     codes->resize(rows.width);
-    code_query_.scale = encode_query(query, rows.steps, rows.width, codes->data());
-    code_query_.codes = codes->data();
+    code_query_ = encode_query(query, rows.scale, rows.width, codes->data());
     query_ = &code_query_;
   }
   Scorer(const Scorer&) = delete;
@@ -82,7 +104,9 @@ class Scorer {
   void score(const VertexId* ids, std::size_t n, float* scores) {
     rows_.score(query_, rows_.data, rows_.width, ids, n, scores);
     if (rows_.bias != nullptr) {
-      for (std::size_t i = 0; i < n; ++i) scores[i] -= rows_.bias[ids[i]];
+      for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift - rows_.bias[ids[i]];
+    } else if (code_query_.shift != 0) {
+      for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift;
     }
     n_computed_ += n;
   }
@@ -93,7 +117,7 @@ class Scorer {
  private:
   const Rows& rows_;
   const void* query_;
-  CodeQuery code_query_{};
+  CodeQuery code_query_;
   std::size_t n_computed_ = 0;
 };
 

@@ -21,6 +21,7 @@ struct Limits {
   std::size_t routing = 0;  // scores of routing vectors
   std::size_t beam = 0;     // width of the beam; 0 for as wide as the budget
   std::size_t rerank = 0;   // true distances of the best routed; 0 where routing scores are true
+  float slack = -1;         // how much farther than the k-th best a walk goes; below 0 for no end
 };
 
 // Where a batch's answers go; rows of k, one count per query.
@@ -43,6 +44,7 @@ class Searcher {
   std::optional<Rows> original;    // for the true distances; none where routing scores are true
   std::size_t dim = 0;             // of a query as it comes
   std::size_t routing_dim = 0;     // of a query as it routes
+  float origin = 0;                // times half a query's square: what makes scores distances
 
   void search(const float* queries, std::size_t n, const Limits& limits, std::size_t n_threads,
               const Answers& answers) const {
@@ -94,7 +96,7 @@ class Searcher {
       return;
     }
     const std::size_t beam = std::max({limits.beam, limits.k, limits.rerank});
-    if (beam <= SortedFrontier::kMaxCapacity) {
+    if (beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0) {
       walk<SortedFrontier>(batch, beam, limits, answers);
     } else {
       walk<HeapFrontier>(batch, beam, limits, answers);
@@ -108,12 +110,13 @@ class Searcher {
     Scorer scorer;
     Walk<Frontier, Tracer> walk;
 
-    Lane(const Searcher& searcher, const float* routed, std::size_t beam, std::size_t budget,
+    Lane(const Searcher& searcher, const float* routed, std::size_t beam, const Limits& limits,
          Tracer& tracer, QueryScratch& own)
         : scratch(own),
           frontier(own.walk.frontier<Frontier>()),
           scorer(searcher.routing, routed, &own.codes),
-          walk(searcher.graph, scorer, frontier, tracer, budget, own.walk) {
+          walk(searcher.graph, scorer, frontier, tracer, limits.routing, own.walk,
+               searcher.slack_of(limits, routed)) {
       frontier.reset(beam);
     }
   };
@@ -127,7 +130,7 @@ class Searcher {
     for (std::size_t i = 0; i < batch.n; ++i) {
       pad(batch.queries + i * dim, scratch[i].query);
       const float* routed = route_query(scratch[i]);
-      lanes[i].emplace(*this, routed, beam, limits.routing, batch.traces[i], scratch[i]);
+      lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i]);
       lanes[i]->walk.start();
       walking[i] = i;
     }
@@ -173,6 +176,14 @@ class Searcher {
       best[r] = make_key(scratch.scores[r], scratch.ids[r]);
     }
     std::sort(best.begin(), best.end());
+  }
+
+  Slack slack_of(const Limits& limits, const float* routed) const {
+    if (limits.slack < 0) return {};
+    float square = 0;
+    for (std::size_t j = 0; j < routing_dim; ++j) square += routed[j] * routed[j];
+    const float factor = (1 + limits.slack) * (1 + limits.slack);
+    return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
   }
 
   // Rows are padded with zeros; a query must be padded with zeros too, as far as any of them is.

@@ -51,3 +51,51 @@ def beam_search(
         walk.n_hops += 1
         visit(graph.neighbors[vertex[1]])
     return walk
+
+
+@dataclass
+class Slack:
+    """How far beyond the k-th best a walk goes; scores plus the offset are squared distances."""
+
+    k: int
+    kept: int
+    share: float
+    offset: float
+
+    def limit(self, beam: list[tuple[float, int]]) -> float:
+        """The largest score that the walk may go on from."""
+        if len(beam) < self.k:
+            return np.inf
+        score = beam[self.k - 1][0]
+        return score + ((1 + self.share) ** 2 - 1) * max(score + self.offset, 0.0)
+
+
+def slack_search(
+    graph: Graph, score: Callable[[int], float], budget: int, ef: int, slack: Slack
+) -> tuple[Walk, list[tuple[float, int]]]:
+    """The same with a slack: the walk, and the beam that it ends with, nearest first."""
+    walk, expanded = Walk(), set[int]()
+    beam: list[tuple[float, int]] = []
+    limit = np.inf
+
+    def visit(neighbors: NDArray[np.int32]) -> None:
+        nonlocal limit
+        for v in neighbors.tolist():
+            if v >= 0 and v not in walk.scores and len(walk.scores) < budget:
+                walk.scores[v] = score(v)
+                walk.hops.append(walk.n_hops)
+                if walk.scores[v] <= limit or len(beam) < slack.kept:
+                    beam.append((walk.scores[v], v))
+                    beam.sort()
+                    del beam[ef:]
+        limit = slack.limit(beam)
+
+    visit(graph.entries)
+    while len(walk.scores) < budget:
+        waiting = [entry for entry in beam if entry[1] not in expanded]
+        if not waiting or waiting[0][0] > limit:
+            break
+        expanded.add(waiting[0][1])
+        walk.n_hops += 1
+        visit(graph.neighbors[waiting[0][1]])
+    return walk, beam

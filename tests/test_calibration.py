@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,17 +36,31 @@ def recall_of(index: RoutingIndex, k: int, **limits: Any) -> float:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [1, 10])
 def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: int) -> None:
-    """With as many true distances; the recall that it tells is the one that it has."""
+    """With as many true distances; the recall that it tells is the one that it has.
+
+    Inner products are no distances, so that for them it is a beam width, for others the slack.
+    """
     index = built(metric=metric)
     index.compress("int8")
     setting = index.setting(0.8, k)
-    limits = {"ef": setting.ef, "rerank": setting.rerank}
-    assert setting.recall == pytest.approx(recall_of(index, k, **limits))
+    assert setting.recall == pytest.approx(recall_of(index, k, **limits_of(setting)))
     assert setting.recall >= 0.8
-    floor = max(k, setting.rerank)
-    assert setting.ef >= floor
-    if setting.ef > floor:
-        assert recall_of(index, k, ef=setting.ef - 1, rerank=setting.rerank) < 0.8
+    narrower = (
+        replace(setting, slack=setting.slack - 0.001)
+        if setting.slack
+        else replace(setting, ef=(setting.ef or 0) - 1)
+        if setting.ef and setting.ef > max(k, setting.rerank)
+        else None
+    )
+    if narrower is not None:
+        assert recall_of(index, k, **limits_of(narrower)) < 0.8
+    if metric == "ip":
+        assert setting.ef is not None
+
+
+def limits_of(setting: Setting) -> dict[str, Any]:
+    """What a search with this setting is told."""
+    return {"ef": setting.ef, "slack": setting.slack, "rerank": setting.rerank or None}
 
 
 def test_searching_for_a_recall_uses_the_setting() -> None:
@@ -54,8 +69,7 @@ def test_searching_for_a_recall_uses_the_setting() -> None:
     for space in (None, "original"):
         setting = index.setting(0.7, 10, space)
         found = index.search(VALIDATION, 10, recall=0.7, space=space)
-        rerank = setting.rerank or None
-        expected = index.search(VALIDATION, 10, ef=setting.ef, rerank=rerank, space=space)
+        expected = index.search(VALIDATION, 10, space=space, **limits_of(setting))
         np.testing.assert_array_equal(found.ids, expected.ids)
     assert index.setting(0.7, 10, "original").rerank == 0  # its scores are true
 
@@ -76,8 +90,9 @@ def test_a_setting_is_measured_once_and_saved(
 def test_more_recall_takes_a_wider_beam() -> None:
     """And all of them may be asked for, where a walk reaches all."""
     index = built(graph="nsg", degree=32)
-    beams = [index.setting(recall).ef for recall in (0.5, 0.8, 0.95, 1.0)]
-    assert beams == sorted(beams)
+    settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
+    costs = [index.search(VALIDATION, **limits_of(one)).n_routing.mean() for one in settings]
+    assert costs == sorted(costs)
     assert recall_of(index, 10, recall=1.0) == 1.0
 
 
@@ -126,9 +141,10 @@ def test_queries_are_kept_up_to_a_number() -> None:
         ({"recall": float("nan")}, r"expected a recall in \(0, 1\], got nan"),
         ({"recall": 0.9, "k": 0}, r"expected k in \[1, 100\], which the index keeps, got 0"),
         ({"recall": 0.9, "k": 101}, r"expected k in \[1, 100\], which the index keeps, got 101"),
-        ({"recall": 0.9, "ef": 10}, "expected a recall, or else budget, ef and rerank"),
-        ({"recall": 0.9, "budget": 100}, "expected a recall, or else budget, ef and rerank"),
-        ({"recall": 0.9, "rerank": 100}, "expected a recall, or else budget, ef and rerank"),
+        ({"recall": 0.9, "ef": 10}, "expected a recall, or else budget, ef, slack and rerank"),
+        ({"recall": 0.9, "budget": 100}, "expected a recall, or else budget, ef, slack and rerank"),
+        ({"recall": 0.9, "slack": 0.1}, "expected a recall, or else budget, ef, slack and rerank"),
+        ({"recall": 0.9, "rerank": 100}, "expected a recall, or else budget, ef, slack and rerank"),
         ({"recall": 0.9, "space": "none"}, "expected a space of original, got 'none'"),
     ],
 )
@@ -145,4 +161,4 @@ def test_without_queries_no_recall_can_be_asked_for() -> None:
     with pytest.raises(ValueError, match="expected queries"):
         built().validate_with(np.zeros((0, DIM)))
     with pytest.raises(ValueError, match="expected a setting that can be searched with"):
-        Setting("original", 10, 0.9, 0, 0, 0.9)
+        Setting("original", 10, 0.9, 0, 0.9)

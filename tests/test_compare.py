@@ -25,7 +25,7 @@ N, DIM = 500, 16
 def make_data() -> Dataset:
     """Vectors, training and test queries, in little."""
     rng = np.random.default_rng(0)
-    base, learn, query = (rng.normal(size=(n, DIM)).astype(np.float32) for n in (N, 60, 40))
+    base, learn, query = (rng.normal(size=(n, DIM)).astype(np.float32) for n in (N, 60, 120))
     return Dataset("little", base, query, learn=learn)
 
 

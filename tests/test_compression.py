@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.compression import COMPRESSIONS, LARGEST_CODE, compress_space, encode, halve
+from l2route.compression import (
+    CLIPPED,
+    COMPRESSIONS,
+    LARGEST_CODES,
+    compress_space,
+    encode,
+    halve,
+    random_turn,
+)
 from l2route.data import METRICS
-from l2route.index import RoutingIndex
-from l2route.memory import pad_rows, padded_dim
+from l2route.index import RoutingIndex, load
+from l2route.memory import pack_codes, pad_rows, padded_dim
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space, pca_space
 
 SIMD_LEVELS = _core.simd_levels()
@@ -68,73 +77,108 @@ def test_every_half_float_is_read(simd: str) -> None:
 
 
 def code_scores(
-    codes: NDArray[np.uint8], query: NDArray[np.float32], steps: NDArray[np.float32]
+    codes: NDArray[np.uint8],
+    query: NDArray[np.float32],
+    lowest: NDArray[np.float32],
+    steps: NDArray[np.float32],
 ) -> NDArray[np.float64]:
     """The slow twin: round query · steps to a byte with a sign, then add up integers."""
-    weighed = query.astype(np.float64) * steps
+    wide = query.astype(np.float64)
+    shift, weighed = -(wide @ lowest), wide * steps
     largest = np.abs(weighed).max()
     if largest == 0:
-        return np.zeros(len(codes))
+        return np.full(len(codes), shift)
     rounded = np.rint(weighed / largest * 127)
-    return -(codes.astype(np.int64) @ rounded.astype(np.int64)) * (largest / 127)
+    return shift - (codes.astype(np.int64) @ rounded.astype(np.int64)) * (largest / 127)
 
 
+def packed_rows(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint8], int]:
+    """Rows as the core reads them, and the elements that a query for them has."""
+    width = padded_dim(codes.shape[1], np.uint8, bits)
+    padded = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
+    return (pack_codes(padded) if bits == 4 else pad_rows(padded)), width
+
+
+def padded_to(values: NDArray[Any], width: int) -> NDArray[np.float32]:
+    """Values with zeros at the end."""
+    return np.pad(values.astype(np.float32), (0, width - len(values)))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("simd", SIMD_LEVELS)
 @given(
-    dim=st.integers(1, 200),
+    dim=st.integers(1, 300),
     n=st.integers(1, 9),
     seed=st.integers(0, 2**32 - 1),
     extreme=st.booleans(),
 )
 def test_scores_of_codes_equal_their_twin(
-    simd: str, dim: int, n: int, seed: int, extreme: bool
+    simd: str, bits: int, dim: int, n: int, seed: int, extreme: bool
 ) -> None:
     """Every kernel adds up the same products, the largest there can be among them."""
     rng = np.random.default_rng(seed)
-    codes = rng.integers(LARGEST_CODE if extreme else 0, LARGEST_CODE + 1, (n, dim), dtype=np.uint8)
-    query = rng.choice([-1.0, 1.0], dim) if extreme else rng.normal(size=dim)
-    steps = np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)
-    rows = pad_rows(codes)
-    scores = _core.score_rows(
-        rows,
-        padded_query(query.astype(np.float32), rows),
-        "ip",
-        simd,
-        padded_query(steps.astype(np.float32), rows),
-    )
-    expected = code_scores(codes, query.astype(np.float32), steps.astype(np.float32))
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5 * dim)
+    largest = LARGEST_CODES[bits]
+    codes = rng.integers(largest if extreme else 0, largest + 1, (n, dim), dtype=np.uint8)
+    query = (rng.choice([-1.0, 1.0], dim) if extreme else rng.normal(size=dim)).astype(np.float32)
+    lowest = rng.normal(size=dim).astype(np.float32)
+    steps = (np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)).astype(np.float32)
+    rows, width = packed_rows(codes, bits)
+    scale = padded_to(lowest, width), padded_to(steps, width)
+    scores = _core.score_rows(rows, padded_to(query, width), "ip", simd, bits, *scale)
+    expected = code_scores(codes, query, lowest, steps)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=2e-5 * dim)
 
 
-@given(dim=st.integers(1, 200), seed=st.integers(0, 999))
-def test_kernels_of_codes_agree_to_the_last_bit(dim: int, seed: int) -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+@given(dim=st.integers(1, 300), seed=st.integers(0, 999))
+def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) -> None:
     """Sums of integers are the same whatever adds them up."""
     rng = np.random.default_rng(seed)
-    rows = pad_rows(rng.integers(0, LARGEST_CODE + 1, (7, dim), dtype=np.uint8))
-    query = padded_query(rng.normal(size=dim).astype(np.float32), rows)
-    steps = padded_query(rng.uniform(0.1, 1, dim).astype(np.float32), rows)
-    scores = [_core.score_rows(rows, query, "ip", simd, steps) for simd in SIMD_LEVELS]
-    for other in scores[1:]:
-        np.testing.assert_array_equal(scores[0], other)
+    codes = rng.integers(0, LARGEST_CODES[bits] + 1, (7, dim), dtype=np.uint8)
+    rows, width = packed_rows(codes, bits)
+    query, lowest = (padded_to(rng.normal(size=dim), width) for _ in range(2))
+    steps = padded_to(rng.uniform(0.1, 1, dim), width)
+    every = [_core.score_rows(rows, query, "ip", s, bits, lowest, steps) for s in SIMD_LEVELS]
+    for other in every[1:]:
+        np.testing.assert_array_equal(every[0], other)
 
 
 def test_a_query_of_zeros_scores_nothing() -> None:
     """No division by its largest value."""
     rows = pad_rows(np.full((3, 5), 9, dtype=np.uint8))
     zeros = np.zeros(rows.shape[1], dtype=np.float32)
-    np.testing.assert_array_equal(_core.score_rows(rows, zeros, "ip", "auto", zeros + 1), 0)
+    scores = _core.score_rows(rows, zeros, "ip", "auto", 8, zeros + 1, zeros + 1)
+    np.testing.assert_array_equal(scores, 0)
+
+
+def test_a_turn_keeps_lengths_and_products() -> None:
+    """Whatever the number of dimensions; the same seed is the same turn."""
+    turn = random_turn(128, 20, 3)
+    np.testing.assert_allclose(turn.T @ turn, np.eye(20), atol=1e-6)
+    np.testing.assert_array_equal(turn, random_turn(128, 20, 3))
+    assert not np.array_equal(turn, random_turn(128, 20, 4))
 
 
 @pytest.mark.parametrize(
     ("rows", "scorer", "steps", "message"),
     [
         (np.zeros((2, 64), np.uint8), "l2", np.ones(64, np.float32), "codes scored by 'ip'"),
-        (np.zeros((2, 64), np.uint8), "ip", None, "steps of codes alone"),
-        (np.zeros((2, 64), np.float32), "ip", np.ones(64, np.float32), "steps of codes alone"),
+        (np.zeros((2, 64), np.uint8), "ip", None, "lowest values and steps of codes"),
+        (
+            np.zeros((2, 64), np.float32),
+            "ip",
+            np.ones(64, np.float32),
+            "lowest values and steps of codes",
+        ),
         (np.zeros((2, 32), np.uint8), "ip", np.ones(32, np.float32), "a multiple of 16 elements"),
         (np.zeros((2, 64), np.int8), "ip", None, "rows of float32, float16 or uint8"),
         (np.zeros((2, 64), np.float64), "ip", None, "rows of float32, float16 or uint8"),
-        (np.zeros((2, 64), np.uint8), "ip", np.ones(63, np.float32), "a step per element"),
+        (
+            np.zeros((2, 64), np.uint8),
+            "ip",
+            np.ones(63, np.float32),
+            "a lowest value and a step per element",
+        ),
     ],
 )
 def test_rows_that_no_kernel_reads_are_refused(
@@ -143,7 +187,7 @@ def test_rows_that_no_kernel_reads_are_refused(
     """The core says what it expected."""
     query = np.zeros(rows.shape[1], dtype=np.float32)
     with pytest.raises(ValueError, match=message):
-        _core.score_rows(rows, query, scorer, "auto", steps)
+        _core.score_rows(rows, query, scorer, "auto", 8, steps, steps)
 
 
 @given(
@@ -154,12 +198,12 @@ def test_codes_stand_for_their_values(
 ) -> None:
     """Lowest + step · code is within half a step of every value that is not clipped."""
     vectors = np.random.default_rng(seed).normal(mean, spread, (n, dim)).astype(np.float32)
-    codes, steps = encode(vectors)
-    lowest, highest = np.quantile(vectors, [0.0005, 0.9995], axis=0)
-    clipped = np.clip(vectors, lowest, highest)
-    error = np.abs(lowest + steps * codes - clipped)
-    assert codes.max() <= LARGEST_CODE
-    assert (error <= steps * 0.5 + 1e-4 * (1 + abs(mean))).all()
+    for bits in (4, 8):
+        codes, lowest, steps = encode(vectors, bits)
+        ends = np.quantile(vectors, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)
+        error = np.abs(lowest + steps * codes - np.clip(vectors, *ends))
+        assert codes.max() <= LARGEST_CODES[bits]
+        assert (error <= steps * 0.5 + 1e-4 * (1 + abs(mean))).all()
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -188,8 +232,8 @@ def test_a_space_is_compressed_once() -> None:
     space = original_space(BaseVectors.of(VECTORS, "l2"))
     with pytest.raises(ValueError, match="expected a space of float32, got uint8"):
         compress_space(compress_space(space, "int8"), "int8")
-    with pytest.raises(ValueError, match="expected compression int8, float16, got 'int4'"):
-        compress_space(space, "int4")  # type: ignore[arg-type] # on purpose
+    with pytest.raises(ValueError, match="expected compression int4, int8, float16, got 'int2'"):
+        compress_space(space, "int2")  # type: ignore[arg-type] # on purpose
     with pytest.raises(ValueError, match="expected values that a half float can hold, got 70000"):
         halve(BaseVectors.of(np.full((3, 2), 7e4), "l2"))
 
@@ -199,16 +243,25 @@ def test_spaces_of_codes_are_checked() -> None:
     codes = pad_rows(np.zeros((4, 5), dtype=np.uint8))
     steps = np.ones(5, dtype=np.float32)
     assert codes.shape[1] == padded_dim(5, np.uint8) == 64
-    RoutingSpace(codes, 5, "ip", steps=steps)
+    RoutingSpace(codes, 5, "ip", lowest=steps, steps=steps)
+    RoutingSpace(codes, 5, "ip", code_bits=4, lowest=steps, steps=steps)
+    floats = pad_rows(np.zeros((4, 5), np.float32))
     for space in (
         lambda: RoutingSpace(codes, 5, "ip"),
-        lambda: RoutingSpace(codes, 5, "l2", steps=steps),
-        lambda: RoutingSpace(pad_rows(np.zeros((4, 5), np.float32)), 5, "ip", steps=steps),
+        lambda: RoutingSpace(codes, 5, "ip", steps=steps),
+        lambda: RoutingSpace(codes, 5, "l2", lowest=steps, steps=steps),
+        lambda: RoutingSpace(floats, 5, "ip", lowest=steps, steps=steps),
     ):
-        with pytest.raises(ValueError, match="expected steps and scorer ip for codes"):
+        with pytest.raises(ValueError, match="expected scorer ip, lowest and steps for codes"):
             space()
-    with pytest.raises(ValueError, match=r"expected steps \[5\], got \(4,\)"):
-        RoutingSpace(codes, 5, "ip", steps=steps[:4])
+    with pytest.raises(ValueError, match=r"expected lowest and steps \[5\], got \(5,\), \(4,\)"):
+        RoutingSpace(codes, 5, "ip", lowest=steps, steps=steps[:4])
+    with pytest.raises(ValueError, match="expected codes of 4 or 8 bits, got 3"):
+        RoutingSpace(codes, 5, "ip", code_bits=3, lowest=steps, steps=steps)
+    with pytest.raises(ValueError, match=r"expected rows \[4, 128\], got \(4, 64\)"):
+        RoutingSpace(codes, 200, "ip", code_bits=4, lowest=steps, steps=steps)
+    with pytest.raises(ValueError, match="expected a finite origin or none, got inf"):
+        RoutingSpace(floats, 5, "ip", origin=np.inf)
     with pytest.raises(ValueError, match="expected rows of float32, float16, uint8, got float64"):
         RoutingSpace(np.zeros((4, 16)), 5, "ip")
 
@@ -267,3 +320,28 @@ def test_distances_of_halved_vectors_are_theirs() -> None:
     rounded = VECTORS.astype(np.float16).astype(np.float64)
     expected = ((QUERIES[:, None].astype(np.float64) - rounded[found.ids]) ** 2).sum(axis=2)
     np.testing.assert_allclose(found.distances, expected, rtol=1e-4)
+
+
+def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
+    """An index of them answers as before when it is loaded, and is refused when it is forged."""
+    index = built()
+    index.compress("int4", "float16")
+    space = index.spaces[-1]
+    assert (space.dim, space.code_bits, space.rows.shape[1]) == (128, 4, 64)
+    index.save(tmp_path / "index")
+    again = load(tmp_path / "index")
+    for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}):
+        a, b = index.search(QUERIES, 5, **limit), again.search(QUERIES, 5, **limit)
+        np.testing.assert_array_equal(a.ids, b.ids)
+        np.testing.assert_array_equal(a.n_computed, b.n_computed)
+    assert again.info() == index.info()
+
+
+def test_slack_means_the_same_in_codes() -> None:
+    """Scores of codes and their origin are half of squared distances: walks are as long."""
+    index = built(degree=16)
+    lengths = [index.search(QUERIES, 5, slack=0.1).n_routing.mean()]
+    for compression in COMPRESSIONS:
+        index.compress(compression, space="original")
+        lengths.append(index.search(QUERIES, 5, slack=0.1).n_routing.mean())
+    assert max(lengths) / min(lengths) < 1.1

@@ -48,8 +48,9 @@ def compressed_index() -> RoutingIndex:
     """An index of codes and half floats that knows a setting."""
     index = small_index(labels=False)
     index.validate_with(np.random.default_rng(1).normal(size=(10, DIM)))
-    index.compress("int8", "float16")
+    index.compress("int4", space="original")
     index.compress("float16", space="pca3")
+    index.compress("int8", "float16", space="biased")
     index.setting(0.9, k=3)
     return index
 

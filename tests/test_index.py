@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route.compression import COMPRESSIONS, Compression
+from l2route.compression import Compression
 from l2route.data import METRICS
 from l2route.graph import GRAPH_KINDS, Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, from_hnswlib, load
@@ -82,7 +82,7 @@ INDEXES: dict[str, Callable[[], RoutingIndex]] = {
         f"{routing} and {vectors}": lambda routing=routing, vectors=vectors: compressed(  # type: ignore[misc]
             routing, vectors
         )
-        for routing in (None, *COMPRESSIONS)
+        for routing in (None, "int8", "float16")
         for vectors in (None, "float16")
         if routing or vectors
     },
@@ -476,12 +476,20 @@ def test_info_says_what_the_index_is() -> None:
     info = index.info()
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
-    floats = {"dtype": "float32", "rerank": 32}
+    codes = {"code_bits": 8, "rerank": 32}
+    floats = {"dtype": "float32", **codes}
     assert info["spaces"] == [
-        {"name": "original", "dim": DIM, "scorer": "l2", **floats},
-        {"name": "pca6", "dim": 6, "scorer": "l2", **floats},
-        {"name": "biased", "dim": DIM, "scorer": "ip", **floats},
-        {"name": "original-int8", "dim": DIM, "scorer": "ip", "dtype": "uint8", "rerank": 32},
+        {"name": "original", "dim": DIM, "scorer": "l2", "origin": 0.0, **floats},
+        {"name": "pca6", "dim": 6, "scorer": "l2", "origin": 0.0, **floats},
+        {"name": "biased", "dim": DIM, "scorer": "ip", "origin": None, **floats},
+        {
+            "name": "original-int8",
+            "dim": DIM,
+            "scorer": "ip",
+            "dtype": "uint8",
+            "origin": 1.0,
+            **codes,
+        },
     ]
     assert (info["vectors"], info["n_validation"]) == ("float32", len(VALIDATION))
     assert info["settings"] == [asdict(index.setting(0.9, k=5))]
@@ -562,6 +570,11 @@ BAD_INDEXES: dict[str, Edit] = {
         space2_rows=arrays["space2_rows"] + np.uint8(128)
     ),
     "codes without steps": lambda _, arrays: arrays.pop("space2_steps"),
+    "codes without lowest": lambda _, arrays: arrays.pop("space2_lowest"),
+    "codes of three bits": lambda meta, _: meta["spaces"][2].update(code_bits=3),
+    "codes of four bits": lambda meta, _: meta["spaces"][2].update(code_bits=4, dim=200),
+    "origin infinite": lambda meta, _: meta["spaces"][2].update(origin=float("inf")),
+    "origin text": lambda meta, _: meta["spaces"][2].update(origin="here"),
     "codes by l2": lambda meta, _: meta["spaces"][2].update(scorer="l2"),
     "codes of int8": lambda _, arrays: arrays.update(
         space2_rows=arrays["space2_rows"].view(np.int8)
@@ -583,9 +596,12 @@ BAD_INDEXES: dict[str, Edit] = {
         validation_neighbors=arrays["validation_neighbors"].astype("i8")
     ),
     "settings text": lambda meta, _: meta.update(settings="wide"),
-    "setting without ef": lambda meta, _: meta["settings"][0].pop("ef"),
-    "setting of ef 0": lambda meta, _: meta["settings"][0].update(ef=0),
+    "setting without k": lambda meta, _: meta["settings"][0].pop("k"),
+    "setting of no width": lambda meta, _: meta["settings"][0].update(ef=None, slack=None),
+    "setting of two": lambda meta, _: meta["settings"][0].update(ef=5, slack=0.1),
+    "setting of ef -1": lambda meta, _: meta["settings"][0].update(ef=-1, slack=None),
     "setting of ef infinite": lambda meta, _: meta["settings"][0].update(ef=float("inf")),
+    "setting of slack nan": lambda meta, _: meta["settings"][0].update(ef=None, slack=float("nan")),
     "losses number": lambda meta, _: meta.update(losses=3),
     "layers too many": lambda meta, _: meta.update(n_layers=10**18),
     "layers infinite": lambda meta, _: meta.update(n_layers=float("inf")),

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from beam_search_twin import beam_search
+from beam_search_twin import Slack, beam_search, slack_search
 from conftest import SmallWorld
 from l2route import _core
+from l2route.data import Metric
 from l2route.graph import Graph, GraphOptions, UpperLayer, build_graph
 from l2route.memory import pad_rows, padded_dim
 from l2route.search import (
@@ -19,6 +20,7 @@ from l2route.search import (
     SearchResult,
     original_space,
     pca_space,
+    with_origin,
 )
 
 SIMD_LEVELS = _core.simd_levels()
@@ -174,6 +176,104 @@ def test_search_equals_its_twin(
     assert found.trace is not None
     assert found.trace.of(0).tolist() == list(walk.scores)
     assert found.trace.hops.tolist() == walk.hops
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 60),
+    metric=st.sampled_from(["l2", "biased", "cosine"]),
+    budget=st.none() | st.integers(1, 70),
+    ef=st.none() | st.integers(1, 70),
+    k=st.integers(1, 12),
+    share=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+)
+def test_a_search_with_slack_equals_its_twin(
+    seed: int, n: int, metric: str, budget: int | None, ef: int | None, k: int, share: float
+) -> None:
+    """The core ends as the twin does: ids, order, counts and everything visited.
+
+    Small integers have exact scores; `biased` routes by inner products that are half distances.
+    """
+    rng = np.random.default_rng(seed)
+    dim = 3
+    vectors = rng.integers(-3, 4, (n, dim)).astype(np.float32)
+    query = rng.integers(-3, 4, (1, dim)).astype(np.float32)
+    if metric == "cosine":
+        vectors, query = (np.eye(3, dtype=np.float32)[rng.integers(0, 3, m)] for m in (n, 1))
+    base = BaseVectors.of(vectors, "cosine" if metric == "cosine" else "l2")
+    graph = random_graph(rng, n, 6, 0)
+    space, scores = original_space(base), ((vectors - query) ** 2).sum(axis=1)
+    true, offset, n_rerank = scores, 0.0, 0
+    if metric == "biased":
+        halves = (-0.5 * (vectors**2).sum(axis=1)).astype(np.float32)
+        space = RoutingSpace(base.rows, dim, "ip", bias=halves, origin=1.0)
+        scores = -(vectors @ query[0]) - halves
+        offset, n_rerank = 0.5 * float((query**2).sum()), 5
+    if metric == "cosine":
+        scores, offset = -(vectors @ query[0]), 1.0
+        true = scores
+
+    limit = None if budget is None else Budget(budget, n_rerank)
+    found = Searcher(graph, space, base).search(
+        query, k, limit, ef, trace=True, slack=share, rerank=n_rerank or None
+    )
+
+    slack = Slack(k, max(k, n_rerank), share, offset)
+    beam = max(ef or 2048, k, n_rerank)
+    walk, best = slack_search(
+        graph, lambda v: float(scores[v]), n if budget is None else budget, beam, slack
+    )
+    kept = best[:n_rerank] if n_rerank else best
+    answers = sorted((float(true[v]), v) for _, v in kept)[:k]
+    missing = k - len(answers)
+    assert found.ids[0].tolist() == [v for _, v in answers] + [-1] * missing
+    assert found.n_routing[0] == len(walk.scores)
+    assert found.n_hops[0] == walk.n_hops
+    assert found.trace is not None
+    assert found.trace.of(0).tolist() == list(walk.scores)
+
+
+def test_more_slack_finds_no_less(small_world: SmallWorld) -> None:
+    """And costs more; crowded queries take longer than others."""
+    searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
+    every = [searcher.search(small_world.queries, 5, slack=s) for s in (0.0, 0.1, 0.3, 1.0)]
+    sums = [float(np.minimum(found.distances, 1e9).sum()) for found in every]
+    assert sums == sorted(sums, reverse=True)
+    costs = [float(found.n_computed.mean()) for found in every]
+    assert costs == sorted(costs)
+    assert every[1].n_routing.std() > 0
+
+
+def test_what_a_slack_needs_is_said(small_world: SmallWorld) -> None:
+    """Distances, a number of at least 0, and a beam that can be kept in order."""
+    searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
+    for slack in (-0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match="expected a slack of at least 0, got"):
+            searcher.search(small_world.queries, 5, slack=slack)
+    with pytest.raises(ValueError, match="expected ef of at most 2048 with a slack, got 2049"):
+        searcher.search(small_world.queries, 5, ef=2049, slack=0.1)
+    products = BaseVectors.of(small_world.base.vectors(), "ip")
+    searcher = Searcher(small_world.graph, original_space(products), products)
+    with pytest.raises(ValueError, match="expected a space whose scores are distances"):
+        searcher.search(small_world.queries, 5, slack=0.1)
+
+
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+@pytest.mark.parametrize("projected", [False, True])
+def test_the_origin_makes_own_distances_zero(metric: Metric, projected: bool) -> None:
+    """Of inner products with biases on any scale: the mean of scores and origin is zero."""
+    rng = np.random.default_rng(0)
+    base = BaseVectors.of(rng.normal(size=(500, 8)) + 1, metric)
+    vectors = base.vectors()
+    matrix = np.linalg.qr(rng.normal(size=(8, 8)))[0][:4].astype(np.float32) if projected else None
+    routed = vectors if matrix is None else vectors @ matrix.T
+    rows = pad_rows(7 * routed)
+    bias = (-3.5 * (routed**2).sum(axis=1)).astype(np.float32)
+    space = with_origin(RoutingSpace(rows, routed.shape[1], "ip", matrix, bias), base)
+    assert space.origin == pytest.approx(7, rel=1e-4)
+    products = BaseVectors.of(vectors, "ip")
+    assert with_origin(space, products).origin is None
+    assert with_origin(original_space(products), products).origin is None
 
 
 @given(seed=st.integers(0, 2**32 - 1), ef=st.none() | st.integers(1, 20))

@@ -1,6 +1,7 @@
 """Which setting reaches a recall, measured on queries that an index keeps for it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,19 +57,21 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Beam width and rerank that reach a recall, and what they reached when they were chosen."""
+    """Limits that reach a recall, and what they reached when they were chosen."""
 
     space: str
     k: int
     target: float
     """Recall@k asked for."""
-    ef: int
     rerank: int
     recall: float
     """Recall@k on the validation queries."""
+    ef: int | None = None
+    slack: float | None = None
 
     def __post_init__(self) -> None:
-        if self.k < 1 or self.ef < 1 or self.rerank < 0:
+        widths = [each for each in (self.ef, self.slack) if each is not None]
+        if self.k < 1 or self.rerank < 0 or len(widths) != 1 or not 0 <= widths[0] < np.inf:
             raise ValueError(f"expected a setting that can be searched with, got {self}")
 
 
@@ -100,26 +103,46 @@ def calibrate(
     depth = validation.neighbors.shape[1]
     if not 1 <= k <= depth:
         raise ValueError(f"expected k in [1, {depth}], which the index keeps, got {k}")
-    reranks = sorted({round(k * share) for share in RERANKS}) if searcher.reranks else [0]
-    chosen: tuple[float, Setting] | None = None
-    best = 0.0
-    for rerank in reranks:
-        trial = _Trial(searcher, validation, k, rerank, n_threads)
-        ef = trial.narrowest(target, None if chosen is None else chosen[1].ef)
-        best = max(best, *trial.recalls.values())
-        if ef is None:
-            continue
-        if chosen is not None and trial.costs[ef] >= chosen[0]:
-            break  # more of them cost more than the narrower beam saves
-        setting = Setting(searcher.space.name, k, target, ef, rerank, trial.recalls[ef])
-        chosen = trial.costs[ef], setting
-    if chosen is None:
+    kinds: list[type[_Trial]] = [_Beams]
+    if searcher.space.origin is not None:
+        kinds.append(_Slacks)
+    tries = [_cheapest(kind, searcher, validation, k, target, n_threads) for kind in kinds]
+    reached = [(cost, setting) for cost, setting, _ in tries if setting is not None]
+    if not reached:
+        best = max(best for _, _, best in tries)
         raise ValueError(f"expected a recall@{k} in reach, which is up to {best:.4f}, got {target}")
-    return chosen[1]
+    return min(reached, key=lambda pair: pair[0])[1]
+
+
+def _cheapest(
+    kind: "type[_Trial]",
+    searcher: Searcher,
+    validation: Validation,
+    k: int,
+    target: float,
+    n_threads: int,
+) -> tuple[float, Setting | None, float]:
+    """The cheapest setting of a kind with its cost, and the best recall that was met."""
+    cost, chosen, best = np.inf, None, 0.0
+    known: int | None = None
+    reranks = sorted({round(k * share) for share in RERANKS}) if searcher.reranks else [0]
+    for rerank in reranks:
+        trial = kind(searcher, validation, k, rerank, n_threads)
+        width = trial.narrowest(target, known)
+        best = max(best, *trial.recalls.values())
+        if width is None:
+            continue
+        if trial.costs[width] >= cost:
+            break  # more of them cost more than the shorter walk saves
+        cost, known = trial.costs[width], width
+        chosen = Setting(
+            searcher.space.name, k, target, rerank, trial.recalls[width], **trial.limit(width)
+        )
+    return cost, chosen, best
 
 
 class _Trial:
-    """Beams of several widths with as many true distances."""
+    """Walks of several lengths with as many true distances; how long is a whole number, a width."""
 
     def __init__(
         self, searcher: Searcher, validation: Validation, k: int, rerank: int, n_threads: int
@@ -129,21 +152,29 @@ class _Trial:
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
 
+    def limit(self, width: int) -> dict[str, Any]:
+        """What a width is to a search."""
+        raise NotImplementedError
+
+    def ends(self) -> tuple[int, int, int]:
+        """The narrowest, the first to try and the widest."""
+        raise NotImplementedError
+
     def narrowest(self, target: float, known: int | None) -> int | None:
-        """The narrowest beam that reaches a recall; None if none does.
+        """The narrowest width that reaches a recall; None if none does.
 
         Args:
             target: the recall.
-            known: a beam that reached it with fewer true distances, if there is one.
+            known: a width that reached it with fewer true distances, if there is one.
         """
-        floor = max(self.k, self.rerank)
+        floor, first, _ = self.ends()
         if known is not None:
             low, high = self._narrow(floor, max(floor, known), target)
         else:
-            widest = self._widen(floor, target)
+            widest = self._widen(first, target)
             if widest is None:
                 return None
-            low, high = max(floor, widest // 2), widest
+            low, high = (floor if widest == first else widest // 2), widest
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._recall(middle) >= target else (middle, high)
@@ -152,41 +183,66 @@ class _Trial:
         self._recall(high)  # its cost is asked for
         return high
 
-    def _widen(self, ef: int, target: float) -> int | None:
-        """The first beam to reach a recall, of twice the width each time."""
+    def _widen(self, width: int, target: float) -> int | None:
+        """The first width to reach a recall, twice the one before each time."""
         before: float | None = None
-        while (recall := self._recall(ef)) < target:
+        while (recall := self._recall(width)) < target:
             is_saturated = before is not None and recall - before < SATURATED * (target - recall)
-            if ef >= WIDEST_BEAM or is_saturated:
+            if width >= self.ends()[2] or is_saturated:
                 return None
-            before, ef = recall, 2 * ef
-        return ef
+            before, width = recall, 2 * width
+        return width
 
-    def _narrow(self, floor: int, ef: int, target: float) -> tuple[int, int]:
-        """Two beams with the narrowest that reaches a recall between them, down from one that does.
+    def _narrow(self, floor: int, width: int, target: float) -> tuple[int, int]:
+        """Two widths around the narrowest that reaches a recall, down from one that does.
 
-        The first steps are short: a few more true distances make a beam a little narrower.
+        The first steps are short: a few more true distances make a walk a little shorter.
         """
-        high, step = ef, max(1, ef // 16)
+        high, step = width, max(1, width // 16)
         low = max(floor, high - step)
         while low > floor and self._recall(low) >= target:
             high, step = low, 2 * step
             low = max(floor, high - step)
         return low, high
 
-    def _recall(self, ef: int) -> float:
-        if ef not in self.recalls:
+    def _recall(self, width: int) -> float:
+        if width not in self.recalls:
             found = self.searcher.search(
                 self.validation.queries,
                 self.k,
-                ef=ef,
                 rerank=self.rerank or None,
                 n_threads=self.n_threads,
+                **self.limit(width),
             )
-            self.recalls[ef] = self.validation.recall(found.ids)
-            self.costs[ef] = self._bytes_read(found)
-        return self.recalls[ef]
+            self.recalls[width] = self.validation.recall(found.ids)
+            self.costs[width] = self._bytes_read(found)
+        return self.recalls[width]
 
     def _bytes_read(self, found: SearchResult) -> float:
         routed = found.n_routing.mean() * self.searcher.space.rows[0].nbytes
         return float(routed + found.n_rerank.mean() * self.searcher.base.rows[0].nbytes)
+
+
+class _Beams(_Trial):
+    """Widths are beam widths."""
+
+    def limit(self, width: int) -> dict[str, Any]:
+        """The beam."""
+        return {"ef": width}
+
+    def ends(self) -> tuple[int, int, int]:
+        """A beam holds the answers and what is reranked."""
+        narrowest = max(self.k, self.rerank)
+        return narrowest, narrowest, WIDEST_BEAM
+
+
+class _Slacks(_Trial):
+    """Widths are slacks, in thousandths."""
+
+    def limit(self, width: int) -> dict[str, Any]:
+        """The slack."""
+        return {"slack": width / 1000}
+
+    def ends(self) -> tuple[int, int, int]:
+        """From none; twice as far is everywhere."""
+        return 0, 32, 1000

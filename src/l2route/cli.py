@@ -185,8 +185,11 @@ def search(
     budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
     ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
     rerank: Rerank = None,
+    slack: Annotated[
+        float | None, typer.Option(help="How much farther than the k-th best a walk may go.")
+    ] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Recall to reach, in place of budget, ef and rerank.")
+        float | None, typer.Option(help="Recall to reach, in place of all other limits.")
     ] = None,
     space: Space = None,
     threads: Threads = 0,
@@ -197,7 +200,15 @@ def search(
 ) -> None:
     """Answer queries; print them, or keep them in a file."""
     result = load(index).search(
-        read_array(queries), k, budget, ef, rerank, space, n_threads=threads, recall=recall
+        read_array(queries),
+        k,
+        budget,
+        ef,
+        rerank,
+        space,
+        threads,
+        slack=slack,
+        recall=recall,
     )
     if out is not None:
         write_npz(

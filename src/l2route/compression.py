@@ -6,29 +6,31 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.memory import pad_rows
+from l2route.memory import pack_codes, pad_rows, padded_dim
 from l2route.search import BaseVectors, RoutingSpace
 
-Compression = Literal["int8", "float16"]
+Compression = Literal["int4", "int8", "float16"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
-LARGEST_CODE = 127
-"""Seven bits: kernels add pairs of products of codes in sixteen."""
-CLIPPED = 0.0005
-"""Share of the values at either end of a dimension that codes do not tell apart."""
-
+LARGEST_CODES = {4: 15, 8: 127}
+"""By bits; of eight seven are used, since kernels add pairs of products in sixteen."""
+CLIPPED = {4: 0.002, 8: 0.0005}
+"""Share of the values at either end of a dimension that codes do not tell apart, by bits."""
 N_SAMPLED = 100_000
 """Vectors that the ends of a dimension are taken from, at the most."""
 
 
-def compress_space(space: RoutingSpace, compression: Compression) -> RoutingSpace:
+def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0) -> RoutingSpace:
     """A space whose vectors have fewer bytes and steer nearly alike.
 
     Codes stand for lowest + step · code, dimension by dimension. Scores are inner products then:
-    where the space routes by l2, −|x|²/2 goes into the bias, which ranks alike.
+    where the space routes by l2, −|x|²/2 goes into the bias, which ranks alike. Codes of four bits
+    are of vectors turned at random, so that no dimension is worse off than another, into as many
+    dimensions as fill whole cache lines; queries are turned likewise.
 
     Args:
         space: routing vectors of float32.
-        compression: int8 (a byte per dimension) or float16.
+        compression: int4 (half a byte per dimension), int8 or float16.
+        seed: of the turn.
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"expected compression {', '.join(COMPRESSIONS)}, got {compression!r}")
@@ -38,12 +40,37 @@ def compress_space(space: RoutingSpace, compression: Compression) -> RoutingSpac
     if compression == "float16":
         return replace(space, rows=_halves(space.rows), name=name)
     vectors = space.rows[:, : space.dim]
-    codes, steps = encode(vectors)
-    bias = space.bias
+    bias, origin = space.bias, space.origin
     if space.scorer == "l2":
         halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
         bias = (halves if bias is None else halves + 0.5 * bias).astype(np.float32)
-    return replace(space, rows=pad_rows(codes), steps=steps, scorer="ip", bias=bias, name=name)
+        origin = 1.0
+    bits, matrix = 8, space.query_matrix
+    if compression == "int4":
+        bits = 4
+        turn = random_turn(padded_dim(space.dim, np.uint8, bits), space.dim, seed)
+        vectors = vectors @ turn.T
+        matrix = turn if matrix is None else turn @ matrix
+    codes, lowest, steps = encode(vectors, bits)
+    return replace(
+        space,
+        rows=pack_codes(codes) if bits == 4 else pad_rows(codes),
+        dim=vectors.shape[1],
+        scorer="ip",
+        query_matrix=matrix,
+        bias=bias,
+        name=name,
+        code_bits=bits,
+        lowest=lowest,
+        steps=steps,
+        origin=origin,
+    )
+
+
+def random_turn(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
+    """A matrix [n_out, n_in] that keeps lengths and inner products; n_out is at least n_in."""
+    normal = np.random.default_rng(seed).normal(size=(n_out, n_in))
+    return np.linalg.qr(normal)[0].astype(np.float32)
 
 
 def halve(base: BaseVectors) -> BaseVectors:
@@ -51,14 +78,16 @@ def halve(base: BaseVectors) -> BaseVectors:
     return replace(base, rows=_halves(base.rows))
 
 
-def encode(vectors: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-    """Codes [n, dim] and what one of them counts in each dimension [dim]."""
+def encode(
+    vectors: NDArray[np.float32], bits: int = 8
+) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]:
+    """Codes [n, dim]; what 0 stands for and what one counts in each dimension [dim]."""
     sample = vectors[:: -(-len(vectors) // N_SAMPLED)]
-    lowest, highest = np.quantile(sample, [CLIPPED, 1 - CLIPPED], axis=0)  # [dim]
-    steps = (highest - lowest) / LARGEST_CODE
+    lowest, highest = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
+    steps = (highest - lowest) / LARGEST_CODES[bits]
     steps[steps == 0] = 1.0  # all alike: every code is 0
-    codes = np.clip(np.rint((vectors - lowest) / steps), 0, LARGEST_CODE)
-    return codes.astype(np.uint8), steps.astype(np.float32)
+    codes = np.clip(np.rint((vectors - lowest) / steps), 0, LARGEST_CODES[bits])
+    return codes.astype(np.uint8), lowest.astype(np.float32), steps.astype(np.float32)
 
 
 def _halves(rows: NDArray[Any]) -> NDArray[Any]:

@@ -32,6 +32,7 @@ from l2route.search import (
     SearchResult,
     original_space,
     pca_space,
+    with_origin,
 )
 from l2route.storage import read_index
 
@@ -143,9 +144,10 @@ class RoutingIndex:
         space: str | None = None,
         n_threads: int = 0,
         trace: bool = False,
+        slack: float | None = None,
         recall: float | None = None,
     ) -> SearchResult:
-        """Find the k nearest vectors of each query, within a budget, a beam width, or both.
+        """Find the k nearest of each query, within a budget, a beam width, a slack or several.
 
         Args:
             queries: [n_queries, dim], or one query [dim].
@@ -159,20 +161,25 @@ class RoutingIndex:
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
-            recall: in place of budget, ef and rerank, a recall@k that is to be reached: see
+            slack: how much farther than the k-th best a vertex may be for the walk to go on from
+                it, as a share: 0.1 is a tenth. Queries whose neighbourhood is crowded take longer,
+                others are done sooner, than with one beam width for all.
+            recall: in place of budget, ef, slack and rerank, a recall@k that is to be reached: see
                 `setting`.
         """
         searcher = self.searcher(space)
         if recall is not None:
-            if not budget is ef is rerank is None:
-                raise ValueError("expected a recall, or else budget, ef and rerank, got both")
+            if not budget is ef is slack is rerank is None:
+                raise ValueError(
+                    "expected a recall, or else budget, ef, slack and rerank, got both"
+                )
             chosen = self.setting(recall, k, space)
-            ef, rerank = chosen.ef, chosen.rerank or None
-        if budget is None and ef is None:
+            ef, slack, rerank = chosen.ef, chosen.slack, chosen.rerank or None
+        if budget is None and ef is None and slack is None:
             budget = DEFAULT_BUDGET
         if budget is not None and not isinstance(budget, Budget):
             budget = self._budget(searcher, index_of(budget), k, rerank)
-        result = searcher.search(queries, k, budget, ef, n_threads, trace, rerank)
+        result = searcher.search(queries, k, budget, ef, n_threads, trace, rerank, slack)
         if self.labels is not None:
             found = result.ids >= 0
             result.ids[found] = self.labels[result.ids[found]]
@@ -274,7 +281,7 @@ class RoutingIndex:
         self.validate_with(problem.validation)
         if report.is_better:
             others = [each for each in self.spaces[1:] if each.name != space.name]
-            self._reset(self.base, [*others, space])
+            self._reset(self.base, [*others, with_origin(space, self.base)])
         return report
 
     def compress(
@@ -290,7 +297,7 @@ class RoutingIndex:
         the validation queries, if there are some, and told by `info`.
 
         Args:
-            routing: int8 or float16 for routing vectors; None leaves them.
+            routing: int4, int8 or float16 for routing vectors; None leaves them.
             vectors: float16 for the original vectors, by which answers are reranked: distances
                 are then those of the rounded vectors. None leaves them.
             space: name of the space to compress; by default the last of `spaces`.
@@ -340,7 +347,7 @@ class RoutingIndex:
         self._settings.clear()
 
     def setting(self, recall: float, k: int = 10, space: str | None = None) -> Setting:
-        """The beam width and rerank that reach a recall@k at the least cost.
+        """The beam width or slack, and the rerank, that reach a recall@k at the least cost.
 
         Measured once, on the validation queries; `save` keeps it.
 

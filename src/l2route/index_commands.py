@@ -47,7 +47,7 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
 def compress(
     index: Index,
     routing: Annotated[
-        str | None, typer.Option(help="int8 or float16 for routing vectors, or none.")
+        str | None, typer.Option(help="int4, int8 or float16 for routing vectors, or none.")
     ] = "int8",
     vectors: Annotated[
         str | None, typer.Option(help="float16 for original vectors; by default as they are.")
@@ -85,14 +85,16 @@ def compress(
 
 
 def _space(space: Mapping[str, Any]) -> str:
-    return f"{space['name']} ({space['dim']}-d {space['scorer']}, {space['dtype']})"
+    kind = f"int{space['code_bits']}" if space["dtype"] == "uint8" else space["dtype"]
+    return f"{space['name']} ({space['dim']}-d {space['scorer']}, {kind})"
 
 
 def _setting(setting: Mapping[str, Any]) -> str:
+    ef, slack = setting["ef"], setting["slack"]
+    width = f"slack {slack:g}" if ef is None else f"ef {ef}"
     return (
-        f"{setting['space']}: recall@{setting['k']} of {setting['target']:g} takes ef "
-        f"{setting['ef']} and rerank {setting['rerank']}; {setting['recall']:.4f} on validation "
-        "queries"
+        f"{setting['space']}: recall@{setting['k']} of {setting['target']:g} takes {width} and "
+        f"rerank {setting['rerank']}; {setting['recall']:.4f} on validation queries"
     )
 
 

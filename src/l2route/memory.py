@@ -10,13 +10,20 @@ CACHE_LINE = 64
 LANES = 16
 """Floats; the core's kernels have no tail, so rows are padded with zeros to a multiple of it."""
 CODE_LANES = 64
-"""The same for codes of one byte."""
+"""Bytes; the same for codes."""
 
 
-def padded_dim(dim: int, dtype: DTypeLike = np.float32) -> int:
-    """Width of a padded row that holds `dim` floats, half floats or codes (uint8)."""
-    lanes = CODE_LANES if np.dtype(dtype) == np.uint8 else LANES
+def padded_dim(dim: int, dtype: DTypeLike = np.float32, code_bits: int = 8) -> int:
+    """Elements of a padded row that holds `dim` floats, half floats or codes (uint8)."""
+    lanes = CODE_LANES * 8 // code_bits if np.dtype(dtype) == np.uint8 else LANES
     return -(-dim // lanes) * lanes
+
+
+def pack_codes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Codes of 4 bits [n, 128 · m], two in a byte as the core reads them [n, 64 · m]."""
+    blocks = codes.reshape(len(codes), -1, 2, CODE_LANES)
+    packed = blocks[:, :, 0] | (blocks[:, :, 1] << np.uint8(4))
+    return pad_rows(packed.reshape(len(codes), -1))
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:

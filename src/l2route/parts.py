@@ -1,15 +1,16 @@
 """What an index is made of, and how that is written and read."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import Loss, Setting, Validation
-from l2route.compression import LARGEST_CODE
+from l2route.compression import LARGEST_CODES
 from l2route.data import check_metric
 from l2route.graph import Graph, UpperLayer
 from l2route.search import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
@@ -48,6 +49,7 @@ class Parts:
                 f"space{i}_rows": space.rows,
                 f"space{i}_matrix": space.query_matrix,
                 f"space{i}_bias": space.bias,
+                f"space{i}_lowest": space.lowest,
                 f"space{i}_steps": space.steps,
             }
         if self.validation is not None:
@@ -65,6 +67,8 @@ def described(space: RoutingSpace) -> dict[str, Any]:
         "dim": space.dim,
         "scorer": space.scorer,
         "dtype": str(space.rows.dtype),
+        "code_bits": space.code_bits,
+        "origin": space.origin,
         "rerank": space.rerank,
     }
 
@@ -113,13 +117,19 @@ def assemble(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, ver
 
 def _typed(kind: type[Record], entry: Mapping[str, Any]) -> Record:
     """A record of plain values, each made what its field says."""
-    types = get_type_hints(kind)
-    return kind(**{field.name: types[field.name](entry[field.name]) for field in fields(kind)})
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        types = get_args(get_type_hints(kind)[field.name]) or (get_type_hints(kind)[field.name],)
+        value = entry[field.name] if field.default is MISSING else entry.get(field.name)
+        values[field.name] = None if value is None and NoneType in types else types[0](value)
+    return kind(**values)
 
 
 def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:
     return RoutingSpace(
         rows=_require(arrays, f"space{i}_rows", ROW_TYPES, 2),
+        code_bits=int(entry.get("code_bits", 8)),
+        lowest=_optional(arrays, f"space{i}_lowest", "float32", 1),
         steps=_optional(arrays, f"space{i}_steps", "float32", 1),
         dim=int(entry["dim"]),
         scorer=entry["scorer"],
@@ -127,6 +137,7 @@ def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
         bias=_optional(arrays, f"space{i}_bias", "float32", 1),
         name=str(entry["name"]),
         rerank=int(entry.get("rerank", 32)),
+        origin=None if entry.get("origin") is None else float(entry["origin"]),
     )
 
 
@@ -141,12 +152,14 @@ def _validation(arrays: Mapping[str, NDArray[Any]], base: BaseVectors) -> Valida
 
 
 def _check_rows(parts: Parts) -> None:
-    rows = [(parts.base.rows, parts.base.dim)] + [(space.rows, space.dim) for space in parts.spaces]
-    for array, dim in rows:
+    rows = [(parts.base.rows, parts.base.dim)] + [
+        (space.rows, space.dim) for space in parts.spaces if space.code_bits == 8
+    ]
+    for array, dim in rows:  # any bits are codes of four, and what is beyond has steps of zero
         if array[:, dim:].any():
             raise ValueError("expected rows padded with zeros beyond their dimension")
-        if array.dtype == np.uint8 and array.max() > LARGEST_CODE:
-            raise ValueError(f"expected codes of at most {LARGEST_CODE}, got {array.max()}")
+        if array.dtype == np.uint8 and array.max() > LARGEST_CODES[8]:
+            raise ValueError(f"expected codes of at most {LARGEST_CODES[8]}, got {array.max()}")
 
 
 def _optional(

@@ -1,6 +1,6 @@
 """Beam search under an exact budget: what it may spend, where it routes, what it answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index as index_of
 from typing import Any, Literal
 
@@ -20,6 +20,10 @@ ROW_TYPES = (*BASE_TYPES, "uint8")
 """Elements of routing vectors; uint8 for codes of seven bits."""
 MAX_K = 2**31 - 1
 """Answers per query that the core can count."""
+WIDEST_WITH_SLACK = 2048
+"""Beam of a search with a slack, at the most and by default."""
+N_OWN = 10_000
+"""Vectors that are scored by themselves to find a space's origin, at the most."""
 MAX_THREADS = 1024
 """Threads that a search starts at the most."""
 
@@ -135,8 +139,15 @@ class RoutingSpace:
     """What tables call it."""
     rerank: int = 32
     """Vertices reranked by default, where routing scores are not true distances."""
+    code_bits: int = 8
+    """Of codes: 8 for one in a byte, of which seven are used, 4 for two in a byte."""
+    lowest: NDArray[np.float32] | None = None
+    """What the code 0 stands for in each dimension [dim]; of codes only."""
     steps: NDArray[np.float32] | None = None
     """What a code counts in each dimension [dim]; of codes only."""
+    origin: float | None = None
+    """A score and so many halves of the square of a query in the space are about half a squared
+    distance, on whatever scale; 0 where scores are squared distances, None where they are none."""
 
     def __post_init__(self) -> None:
         n = len(self.rows)
@@ -144,14 +155,21 @@ class RoutingSpace:
             raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
         if self.rows.dtype not in ROW_TYPES:
             raise ValueError(f"expected rows of {', '.join(ROW_TYPES)}, got {self.rows.dtype}")
-        width = padded_dim(self.dim, self.rows.dtype)
+        is_coded = self.rows.dtype == np.uint8
+        if self.code_bits not in (4, 8):
+            raise ValueError(f"expected codes of 4 or 8 bits, got {self.code_bits}")
+        width = padded_dim(self.dim, self.rows.dtype, self.code_bits)
+        width = width * self.code_bits // 8 if is_coded else width
         if self.rows.shape != (n, width):
             raise ValueError(f"expected rows [{n}, {width}], got {self.rows.shape}")
-        is_coded = self.rows.dtype == np.uint8
-        if is_coded != (self.steps is not None) or (is_coded and self.scorer != "ip"):
-            raise ValueError("expected steps and scorer ip for codes, and no steps for others")
-        if self.steps is not None and self.steps.shape != (self.dim,):
-            raise ValueError(f"expected steps [{self.dim}], got {self.steps.shape}")
+        scale = [each for each in (self.lowest, self.steps) if each is not None]
+        if len(scale) != 2 * is_coded or (is_coded and self.scorer != "ip"):
+            raise ValueError("expected scorer ip, lowest and steps for codes, and for codes alone")
+        if any(each.shape != (self.dim,) for each in scale):
+            got = ", ".join(str(each.shape) for each in scale)
+            raise ValueError(f"expected lowest and steps [{self.dim}], got {got}")
+        if self.origin is not None and not np.isfinite(self.origin):
+            raise ValueError(f"expected a finite origin or none, got {self.origin}")
         if self.rerank < 1:
             raise ValueError(f"expected rerank of at least 1, got {self.rerank}")
         if self.scorer not in ("l2", "ip"):
@@ -175,7 +193,8 @@ class RoutingSpace:
 
 def original_space(base: BaseVectors) -> RoutingSpace:
     """Routing by the original vectors: the plain graph search."""
-    return RoutingSpace(base.rows, base.dim, base.scorer)
+    origins: dict[Metric, float | None] = {"l2": 0.0, "cosine": 2.0, "ip": None}
+    return RoutingSpace(base.rows, base.dim, base.scorer, origin=origins[base.metric])
 
 
 def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
@@ -195,12 +214,34 @@ def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
     transform.train(vectors if scorer == "l2" else np.concatenate([vectors, -vectors]))
     matrix = faiss.vector_to_array(transform.A).reshape(dim, base.dim)
     rows = pad_rows(vectors @ matrix.T)
-    return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}")
+    origin = 0.0 if scorer == "l2" else None
+    return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}", origin=origin)
 
 
-def _padded_steps(steps: NDArray[np.float32]) -> NDArray[np.float32]:
-    padded = np.zeros(padded_dim(len(steps), np.uint8), dtype=np.float32)
-    padded[: len(steps)] = steps
+def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
+    """A space of inner products with the origin that makes vectors' own distances zero, on average.
+
+    Without one where the metric is no distance.
+    """
+    if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
+        return replace(space, origin=None)
+    every = -(-len(base.rows) // N_OWN)
+    vectors = base.vectors()[::every]
+    matrix = space.query_matrix
+    queries = vectors if matrix is None else vectors @ matrix.T  # [n, dim]
+    own = np.einsum("nd,nd->n", space.rows[::every, : space.dim], queries)
+    if space.bias is not None:
+        own = own + space.bias[::every]
+    halves = 0.5 * np.einsum("nd,nd->n", queries, queries)
+    total = float(halves.mean())
+    return replace(space, origin=float(own.mean()) / total if total > 0 else None)
+
+
+def _padded_scale(values: NDArray[np.float32] | None, code_bits: int) -> NDArray[np.float32] | None:
+    if values is None:
+        return None
+    padded = np.zeros(padded_dim(len(values), np.uint8, code_bits), dtype=np.float32)
+    padded[: len(values)] = values
     return padded
 
 
@@ -272,7 +313,10 @@ class Searcher:
             routing_dim=space.dim,
             scorer=space.scorer,
             bias=space.bias,
-            steps=None if space.steps is None else _padded_steps(space.steps),
+            code_bits=space.code_bits,
+            lowest=_padded_scale(space.lowest, space.code_bits),
+            steps=_padded_scale(space.steps, space.code_bits),
+            origin=space.origin or 0.0,
             query_matrix=None if matrix is None else pad_rows(matrix),
             original=base.rows if self.reranks else None,
             dim=base.dim,
@@ -289,8 +333,9 @@ class Searcher:
         n_threads: int = 0,
         trace: bool = False,
         rerank: int | None = None,
+        slack: float | None = None,
     ) -> SearchResult:
-        """Answer queries within a budget, a beam width, or both.
+        """Answer queries within a budget, a beam width, a slack, or several of them.
 
         Args:
             queries: [n_queries, dim], or one query [dim].
@@ -301,11 +346,15 @@ class Searcher:
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
             rerank: true distances at the end of a search without a budget; all of the beam by
-                default. A budget says its own.
+                default, or with a slack twice as many as answers. A budget says its own.
+            slack: the walk ends when what it could expand is farther than 1 + slack times the
+                k-th best: queries with many near ones take longer than others. None for no limit.
         """
         k, n_threads = index_of(k), index_of(n_threads)
         ef = None if ef is None else index_of(ef)
-        rows = self._check(queries, k, budget, ef, n_threads)
+        rows = self._check(queries, k, budget, ef, n_threads, slack)
+        if slack is not None and ef is None:
+            ef = WIDEST_WITH_SLACK
         n = self.graph.n_vertices + 1  # a limit beyond it limits nothing
         call = self._core.trace if trace else self._core.search
         found = call(
@@ -313,7 +362,8 @@ class Searcher:
             k=k,
             routing=n - 1 if budget is None else min(n, budget.routing),
             beam=min(n, ef or 0),
-            rerank=min(n, self._n_rerank(k, budget, ef, rerank)),
+            rerank=min(n, self._n_rerank(k, budget, ef, rerank, slack)),
+            slack=-1.0 if slack is None else slack,
             n_threads=min(n_threads, MAX_THREADS),
         )
         ids, scores, n_routing, n_rerank, n_hops = found[:5]
@@ -330,24 +380,40 @@ class Searcher:
             trace=Trace(*found[5:]) if trace else None,
         )
 
-    def _n_rerank(self, k: int, budget: Budget | None, ef: int | None, rerank: int | None) -> int:
+    def _n_rerank(
+        self,
+        k: int,
+        budget: Budget | None,
+        ef: int | None,
+        rerank: int | None,
+        slack: float | None,
+    ) -> int:
         if not self.reranks:
             return 0
         if budget is not None:
             return budget.rerank
         if rerank is not None and rerank < 1:
             raise ValueError(f"expected rerank of at least 1, got {rerank}")
-        return max(k, ef or 0) if rerank is None else index_of(rerank)
+        if rerank is not None:
+            return index_of(rerank)
+        return 2 * k if slack is not None else max(k, ef or 0)
 
     def _check(
-        self, queries: object, k: int, budget: Budget | None, ef: int | None, n_threads: int
+        self,
+        queries: object,
+        k: int,
+        budget: Budget | None,
+        ef: int | None,
+        n_threads: int,
+        slack: float | None,
     ) -> NDArray[np.float32]:
         if k < 1:
             raise ValueError(f"expected k of at least 1, got {k}")
         if k > MAX_K:
             raise ValueError(f"expected k of at most {MAX_K}, got {k}")
-        if budget is None and ef is None:
-            raise ValueError("expected a budget, an ef or both, got neither")
+        if budget is None and ef is None and slack is None:
+            raise ValueError("expected a budget, an ef, a slack or several, got none")
+        self._check_slack(slack, ef)
         if ef is not None and ef < 1:
             raise ValueError(f"expected ef of at least 1, got {ef}")
         if n_threads < 0:
@@ -360,3 +426,15 @@ class Searcher:
         given = np.asarray(queries)
         rows = check_vectors("queries", given[None] if given.ndim == 1 else given, self.base.dim)
         return normalize(rows) if self.base.metric == "cosine" else rows
+
+    def _check_slack(self, slack: float | None, ef: int | None) -> None:
+        if slack is None:
+            return
+        if not 0 <= slack < np.inf:
+            raise ValueError(f"expected a slack of at least 0, got {slack}")
+        if self.space.origin is None:
+            raise ValueError(
+                f"expected a space whose scores are distances for a slack, got {self.space.name!r}"
+            )
+        if ef is not None and ef > WIDEST_WITH_SLACK:
+            raise ValueError(f"expected ef of at most {WIDEST_WITH_SLACK} with a slack, got {ef}")
