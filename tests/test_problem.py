@@ -180,3 +180,27 @@ def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
     )
     assert not len(find_crossroads(problem, replace(OPTIONS, visits_per_weight=np.inf)))
     assert 0 in crossroads
+
+
+def test_neighbours_that_are_known_are_not_looked_for(
+    index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given with the queries they make the same problem; wrong ones are refused."""
+    queries, options = draw(1000, 1), replace(OPTIONS, k=3, learns_from_base=False)
+    expected = pose_on(index, queries, options)
+    known = exact_neighbors(index.base.vectors(), queries, 5).ids
+    monkeypatch.setattr(posing, "exact_neighbors", lambda *_, **__: pytest.fail("looked for"))
+
+    def with_known(neighbors: object) -> Problem:
+        return pose(index.graph, index.base, queries, options, neighbors=neighbors)
+
+    problem = with_known(known.astype(np.uint32))
+    np.testing.assert_array_equal(problem.train, expected.train)
+    np.testing.assert_array_equal(problem.targets, expected.targets)
+    np.testing.assert_array_equal(problem.validation, expected.validation)
+    np.testing.assert_allclose(problem.nearest, expected.nearest, rtol=1e-5)
+    for wrong in (known[:, :2], known[1:], known.astype(float), known[0]):
+        with pytest.raises(ValueError, match=r"expected neighbors int \[1000, at least 3\], got"):
+            with_known(wrong)
+    with pytest.raises(ValueError, match=r"expected neighbors in \[0, 2000\), got"):
+        with_known(known + 1000)

@@ -188,12 +188,17 @@ def split_learn(
         Training queries [n − n_validation, d] and validation queries [n_validation, d].
     """
     queries = check_vectors("learn", learn)
-    if not 0 < n_validation < len(queries):
-        raise ValueError(f"expected n_validation in [1, {len(queries) - 1}], got {n_validation}")
-    is_validation = np.zeros(len(queries), dtype=bool)
-    chosen = np.random.default_rng(seed).permutation(len(queries))[:n_validation]
-    is_validation[chosen] = True
+    is_validation = validation_mask(len(queries), n_validation, seed)
     return queries[~is_validation], queries[is_validation]
+
+
+def validation_mask(n: int, n_validation: int, seed: int) -> NDArray[np.bool_]:
+    """Which of n training queries `split_learn` cuts for validation [n]."""
+    if not 0 < n_validation < n:
+        raise ValueError(f"expected n_validation in [1, {n - 1}], got {n_validation}")
+    is_validation = np.zeros(n, dtype=bool)
+    is_validation[np.random.default_rng(seed).permutation(n)[:n_validation]] = True
+    return is_validation
 
 
 def _check_suffix(path: Path) -> None:

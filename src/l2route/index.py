@@ -211,6 +211,7 @@ class RoutingIndex:
         seed: int = 0,
         *,
         k: int = 1,
+        neighbors: object = None,
         objective: "Objective" = "imitation",
         hidden_dim: int | None = None,
         steps: int | None = None,
@@ -235,6 +236,8 @@ class RoutingIndex:
             minutes: time for the steps, at the most; finding the true neighbours comes on top.
             seed: seed of every random choice.
             k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
+            neighbors: true neighbours of the queries, as row numbers [n_queries, at least k],
+                nearest first; found by an exact search if not given.
             objective: imitation, teacher or topk.
             hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
@@ -268,7 +271,7 @@ class RoutingIndex:
             n_threads=n_threads,
         )
         kept = None if cache is None else Path(cache)
-        problem = pose(self.graph, self.base, queries, options, progress, kept)
+        problem = pose(self.graph, self.base, queries, options, progress, kept, neighbors)
         space, report = learn_space(
             problem,
             options,

@@ -6,6 +6,7 @@ from typing import Annotated
 import faiss
 import typer
 
+from l2route.contrib.annbench import write_module
 from l2route.contrib.faiss_export import to_faiss
 from l2route.formats import replacing
 from l2route.index import load
@@ -28,6 +29,15 @@ def export_faiss(
     made = to_faiss(load(index), space, rerank)
     with replacing(out) as beside:
         faiss.write_index(made, str(beside))
+    print(out)
+
+
+@export.command("annbench")
+def export_annbench(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the three files.")],
+) -> None:
+    """Write the module, configuration and Dockerfile that ann-benchmarks runs l2route with."""
+    write_module(out)
     print(out)
 
 

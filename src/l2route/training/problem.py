@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import check_vectors, normalize, split_learn
+from l2route.data import Metric, check_vectors, normalize, validation_mask
 from l2route.graph import Graph
 from l2route.metrics import knn_recall_at
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
 from l2route.training.options import LearnOptions
-from l2route.truth import Truth, exact_neighbors
+from l2route.truth import Truth, exact_distances, exact_neighbors
 
 SHARPNESS = 3.0
 """Softmax of scores in units of the gap between the best and the eighth best visited."""
@@ -65,6 +65,7 @@ def pose(
     options: LearnOptions,
     progress: Callable[[int, int], None] | None = None,
     cache: Path | None = None,
+    neighbors: object = None,
 ) -> Problem:
     """Cut validation queries from the training queries and find everyone's true neighbours.
 
@@ -75,6 +76,8 @@ def pose(
         options: how to learn.
         progress: called with queries done and in all while true neighbours are found.
         cache: directory to keep the true neighbours in.
+        neighbors: true neighbours of the training queries, row numbers [n_queries, at least k],
+            nearest first, if they are known.
     """
     checked = check_vectors("queries", queries, base.dim)
     if len(checked) < 20:
@@ -83,15 +86,16 @@ def pose(
         raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
     routed = normalize(checked) if base.metric == "cosine" else checked
     n_validation = min(options.n_validation, len(checked) // 10)
-    train, validation = split_learn(routed, n_validation, options.seed)
+    is_validation = validation_mask(len(routed), n_validation, options.seed)
+    order = np.argsort(is_validation, kind="stable")  # training queries first
+    train, validation = routed[~is_validation], routed[is_validation]
     vectors = base.vectors()
-    truth: Truth = exact_neighbors(
-        vectors,
-        np.concatenate([train, validation]),
-        options.k,
-        base.metric,
-        cache=cache,
-        progress=progress,
+    truth = (
+        exact_neighbors(
+            vectors, routed[order], options.k, base.metric, cache=cache, progress=progress
+        )
+        if neighbors is None
+        else _known(vectors, routed, neighbors, options.k, base.metric, order)
     )
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
     targets, hidden = truth.ids[: len(train)], np.full(len(train), -1, dtype=np.int32)
@@ -113,6 +117,25 @@ def pose(
         nearest=truth.distances[-len(validation) :],
         scale=1.0 / length if length > 0 else 1.0,
     )
+
+
+def _known(
+    vectors: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    neighbors: object,
+    k: int,
+    metric: Metric,
+    order: NDArray[np.int64],
+) -> Truth:
+    """Neighbours that the caller knows, in another order of the queries."""
+    ids = np.asarray(neighbors)
+    if ids.ndim != 2 or len(ids) != len(queries) or ids.shape[1] < k or ids.dtype.kind not in "iu":
+        expected = f"neighbors int [{len(queries)}, at least {k}]"
+        raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
+    if ids.min() < 0 or ids.max() >= len(vectors):
+        raise ValueError(f"expected neighbors in [0, {len(vectors)}), got {ids.min()}, {ids.max()}")
+    nearest = ids[order, :k].astype(np.int64)
+    return Truth(nearest, exact_distances(vectors, queries[order], nearest, metric))
 
 
 def look_alike(
