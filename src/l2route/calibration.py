@@ -114,6 +114,20 @@ def calibrate(
     return min(reached, key=lambda pair: pair[0])[1]
 
 
+def cheapest_beam(
+    searcher: Searcher, validation: Validation, k: int, target: float
+) -> Setting | None:
+    """The cheapest setting by beam width; None if none reaches the recall."""
+    return _cheapest(_Beams, searcher, validation, k, target, 0)[1]
+
+
+def cheapest_slack(
+    searcher: Searcher, validation: Validation, k: int, target: float
+) -> Setting | None:
+    """The cheapest setting by slack; None if none reaches the recall."""
+    return _cheapest(_Slacks, searcher, validation, k, target, 0)[1]
+
+
 def _cheapest(
     kind: "type[_Trial]",
     searcher: Searcher,

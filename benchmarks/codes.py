@@ -1,0 +1,67 @@
+"""Queries per second with routing vectors of fewer bytes: one thread, the same graph, in turns.
+
+    python benchmarks/codes.py glove100.npz …     # arrays `base`, `learn` and `query`
+
+At every recall@10 each kind of routing vector has the setting that the index finds for it on 2,000
+training queries; recall is that of the test queries. Nothing is learned. The ratio is to float32,
+the median over the rounds.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+from l2route import RoutingIndex
+from l2route.calibration import N_KEPT
+from l2route.compression import COMPRESSIONS
+from l2route.data import Dataset
+from l2route.metrics import knn_recall_at
+from l2route.truth import exact_distances, exact_neighbors
+
+TARGETS = (0.90, 0.95, 0.99)
+N_ANSWERS = 10
+
+
+def main() -> None:
+    """Print a table for every file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    for path in options.files:
+        data = Dataset.read(path)
+        if data.learn is None:
+            raise ValueError(f"{path}: expected training queries (learn), got none")
+        built = RoutingIndex.build(data.base, data.metric, degree=32, entry="medoids")
+        built.validate_with(data.learn[-N_KEPT:])
+        truth = exact_neighbors(data.base, data.query, N_ANSWERS, data.metric)
+        indexes = {"float32": built}
+        for compression in COMPRESSIONS[::-1]:
+            index = RoutingIndex(built.base, built.graph, validation=built.validation)
+            index.compress(compression, "float16")
+            indexes[compression] = index
+        print(f"\n{data.name}, bytes per vector: ", end="")
+        print(", ".join(f"{name} {one.n_bytes / len(one):,.0f}" for name, one in indexes.items()))
+        print("| routing vectors | asked for | recall@10 | q/s | ratio |\n|---|---|---|---|---|")
+        for target in TARGETS:
+            seconds: dict[str, list[float]] = {name: [] for name in indexes}
+            recalls = {}
+            for turn in range(options.rounds + 1):  # the first finds settings and warms up
+                for name, index in indexes.items():
+                    begin = time.perf_counter()
+                    found = index.search(data.query, N_ANSWERS, recall=target, n_threads=1)
+                    if turn:
+                        seconds[name].append(time.perf_counter() - begin)
+                    distances = exact_distances(data.base, data.query, found.ids, data.metric)
+                    recalls[name] = knn_recall_at(distances, truth.distances, N_ANSWERS)
+            for name, spent in seconds.items():
+                pairs = zip(seconds["float32"], spent, strict=True)
+                ratio = statistics.median(plain / own for plain, own in pairs)
+                speed = len(data.query) / min(spent)
+                row = (name, f"{target:.2f}", f"{recalls[name]:.4f}", f"{speed:,.0f}")
+                print(f"| {' | '.join(row)} | {ratio:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
