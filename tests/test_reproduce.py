@@ -80,7 +80,7 @@ def test_all_cells_have_a_result(finished: tuple[Path, Path, list[Progress]]) ->
     run, _, said = finished
     tables = summarize(Store(run))
     figures = [figure for table in tables for figure in table.figures]
-    assert [table.name for table in tables] == ["table1", "routing", "ablation", "sota"]
+    assert [table.plan.name for table in tables] == ["table1", "routing", "ablation", "sota"]
     assert all(figure.recall is not None for figure in figures)
     assert len(list((run / "results").glob("*.json"))) < len(figures)
     assert (said[-1].n_done, said[-1].seconds_left) == (said[-1].n_cells, 0)
@@ -344,7 +344,7 @@ def test_the_page_needs_nothing_beside_it(finished: tuple[Path, Path, list[Progr
     assert "<script" not in html
     assert str(path.parent) not in html
     for table in tables:
-        assert table.command in html
+        assert table.plan.command in html
         for figure in table.figures:
             assert f"<td>{figure.cell.rdcs}</td>" in html
             assert f">{figure.recall:.3f}</td>" in html

@@ -57,15 +57,15 @@ def write_page(tables: Sequence[Table], store: Store, path: Path) -> None:
 def page(tables: Sequence[Table], store: Store) -> str:
     """The report as HTML."""
     sections = [
-        _section([table for table in tables if table.name == name], store)
-        for name in dict.fromkeys(table.name for table in tables)
+        _section([table for table in tables if table.plan.name == name], store)
+        for name in dict.fromkeys(table.plan.name for table in tables)
     ]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>l2route: the paper's evaluation</title><style>{STYLE}</style></head><body>\n"
         "<h1>“Learning to Route in Similarity Graphs”, repeated</h1>\n"
-        f"{_preface(tables)}\n{''.join(sections)}\n{_toy(store)}{_footer(store)}</body></html>\n"
+        f"{_preface(tables)}\n{''.join(sections)}\n{_toy(store)}{_footer(tables)}</body></html>\n"
     )
 
 
@@ -87,15 +87,17 @@ def _preface(tables: Sequence[Table]) -> str:
 
 def _section(tables: Sequence[Table], store: Store) -> str:
     first = tables[0]
-    parts = [f"<h2>{escape(first.source)}: {escape(first.title)}</h2><p>{escape(first.about)}</p>"]
+    parts = [
+        f"<h2>{escape(first.plan.source)}: {escape(first.plan.title)}</h2><p>{escape(first.plan.about)}</p>"
+    ]
     for table in tables:
         parts.append(
-            f"<h3>{escape(table.dataset)}</h3><p>{escape(store.describe(table.digest))}</p>"
+            f"<h3>{escape(table.plan.dataset)}</h3><p>{escape(store.describe(table.plan.digest))}</p>"
         )
         parts.append(_html_table(table))
         parts += [f"<p>{escape(line)}</p>" for line in skipped_in(table)]
         parts += [_image(drawing, name) for drawing, name in _drawings(table)]
-        parts.append(f"<p><code>{escape(table.command)}</code></p>")
+        parts.append(f"<p><code>{escape(table.plan.command)}</code></p>")
     return "\n".join(parts)
 
 
@@ -134,7 +136,7 @@ def _colour(difference: float) -> str:
 
 
 def _drawings(table: Table) -> list[tuple["Drawing", str]]:
-    if table.name == "routing":
+    if table.plan.name == "routing":
         return _curves(table)
     budgets = {figure.cell.budget for figure in table.figures if figure.recall is not None}
     return _lines(table) if len(budgets) > 1 else []
@@ -151,7 +153,9 @@ def _curves(table: Table) -> list[tuple["Drawing", str]]:
         if curves:
             longest = max(map(len, curves.values()))
             curves = {name: np.pad(c, (0, longest - len(c)), "edge") for name, c in curves.items()}
-            title = f"{table.dataset}: queries that have arrived, {budget} distance computations"
+            title = (
+                f"{table.plan.dataset}: queries that have arrived, {budget} distance computations"
+            )
             drawings.append((draw_success_by_hops(curves, title), title))
     return drawings
 
@@ -172,7 +176,7 @@ def _lines(table: Table) -> list[tuple["Drawing", str]]:
         for figure in table.figures
         if figure.recall is not None
     ]
-    title = f"{table.dataset}: recall@1 by budget"
+    title = f"{table.plan.dataset}: recall@1 by budget"
     return [(draw_recall_against_budget(rows, title), title)]
 
 
@@ -198,6 +202,6 @@ def _toy(store: Store) -> str:
     )
 
 
-def _footer(store: Store) -> str:
-    lines = "<br>".join(escape(line) for line in contexts(store))
+def _footer(tables: Sequence[Table]) -> str:
+    lines = "<br>".join(escape(line) for line in contexts(tables))
     return f"<footer>{lines}</footer>"

@@ -85,14 +85,10 @@ class Figure:
 class Table:
     """An experiment on one dataset."""
 
-    name: str
-    dataset: str
-    digest: str
-    title: str
-    source: str
-    about: str
-    command: str
+    plan: PlannedTable
     figures: tuple[Figure, ...]
+    contexts: tuple[str, ...]
+    """Machines, seeds and versions that its figures come from."""
 
 
 def summarize(store: Store) -> list[Table]:
@@ -106,16 +102,9 @@ def _table(planned: PlannedTable, store: Store) -> Table:
         cell.cell.place: Share(_recalls(results[cell.key], store), cell.cell.recall)
         for cell in planned.cells
     }
-    return Table(
-        planned.name,
-        planned.dataset,
-        planned.digest,
-        planned.title,
-        planned.source,
-        planned.about,
-        planned.command,
-        tuple(_figure(cell, results[cell.key], shares) for cell in planned.cells),
-    )
+    figures = tuple(_figure(cell, results[cell.key], shares) for cell in planned.cells)
+    contexts = [_context(result) for result in results.values() if result is not None]
+    return Table(planned, figures, tuple(dict.fromkeys(contexts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,36 +172,33 @@ def _difference(ours: Any, theirs: Any) -> float | None:
 
 def as_markdown(tables: Sequence[Table], store: Store) -> str:
     """All tables as a page of Markdown."""
-    parts = ["# The paper's evaluation, repeated", _preface(store)]
-    for name in dict.fromkeys(table.name for table in tables):
-        ours = [table for table in tables if table.name == name]
-        parts += [f"## {ours[0].source}: {_lower(ours[0].title)}", ours[0].about]
+    parts = ["# The paper's evaluation, repeated", _preface(tables)]
+    for name in dict.fromkeys(table.plan.name for table in tables):
+        ours = [table for table in tables if table.plan.name == name]
+        parts += [f"## {ours[0].plan.source}: {_lower(ours[0].plan.title)}", ours[0].plan.about]
         for table in ours:
-            parts += [f"### {table.dataset}", store.describe(table.digest), _rows(table)]
-            parts += [*skipped_in(table), f"    {table.command}"]
-            if table.name == "routing":
+            parts += [f"### {table.plan.dataset}", store.describe(table.plan.digest), _rows(table)]
+            parts += [*skipped_in(table), f"    {table.plan.command}"]
+            if table.plan.name == "routing":
                 parts.append(_curves(table))
     return "\n\n".join(parts) + "\n"
 
 
-def contexts(store: Store) -> list[str]:
-    """Machines, seeds and versions that results come from, each once."""
-    results = [
-        result
-        for table in store.tables()
-        for cell in table.cells
-        if (result := store.read(cell.key)) is not None
-    ]
-    lines = dict.fromkeys(
-        f"{r.machine['n_cores']} cores of {r.machine['processor']} ({r.machine['simd']}), "
-        f"seed {r.job['seed']}, "
-        + ", ".join(f"{name} {number}" for name, number in r.versions.items())
-        for r in results
+def contexts(tables: Sequence[Table]) -> list[str]:
+    """Machines, seeds and versions that figures come from, each once."""
+    return list(dict.fromkeys(context for table in tables for context in table.contexts))
+
+
+def _context(result: Result) -> str:
+    machine = result.machine
+    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
+    return (
+        f"{machine['n_cores']} cores of {machine['processor']} ({machine['simd']}), "
+        f"seed {result.job['seed']}, {versions}"
     )
-    return list(lines)
 
 
-def _preface(store: Store) -> str:
+def _preface(tables: Sequence[Table]) -> str:
     """What holds for all tables."""
     return (
         "Recall@1 on test queries, which nothing was chosen by. The paper's figures stand beside "
@@ -221,7 +207,7 @@ def _preface(store: Store) -> str:
         "ours is below the paper's it is marked ▼. Time to learn is that of true neighbours of the "
         "training queries, oracle, steps and validation; the graph was there. A query's time is "
         "the median of queries that come one by one, on one thread.\n\nMeasured on "
-        f"{'; '.join(contexts(store)) or 'nothing yet'}."
+        f"{'; '.join(contexts(tables)) or 'nothing yet'}."
     )
 
 
