@@ -86,10 +86,8 @@ def _preface(tables: Sequence[Table]) -> str:
 
 
 def _section(tables: Sequence[Table], store: Store) -> str:
-    first = tables[0]
-    parts = [
-        f"<h2>{escape(first.plan.source)}: {escape(first.plan.title)}</h2><p>{escape(first.plan.about)}</p>"
-    ]
+    first = tables[0].plan
+    parts = [f"<h2>{escape(first.source)}: {escape(first.title)}</h2><p>{escape(first.about)}</p>"]
     for table in tables:
         parts.append(
             f"<h3>{escape(table.plan.dataset)}</h3><p>{escape(store.describe(table.plan.digest))}</p>"
