@@ -338,6 +338,14 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
   return {rows_array, bias_array};
 }
 
+Output<std::int32_t> breadth_first_order(const Matrix<std::int32_t>& neighbors,
+                                         const Array<std::int32_t>& entries) {
+  auto [order, array] = new_array<std::int32_t>({neighbors.shape(0)});
+  const nb::gil_scoped_release release;
+  breadth_first(adjacency_of(neighbors), entries.data(), entries.shape(0), order);
+  return array;
+}
+
 Output<float> score_rows(const AnyMatrix& rows, const Array<float>& query,
                          const std::string& scorer, const std::string& simd, std::size_t code_bits,
                          const std::optional<Array<float>>& lowest,
@@ -364,6 +372,8 @@ NB_MODULE(_core, m) {
   m.def("score_rows", &l2route::score_rows, "rows"_a, "query"_a, "scorer"_a, "simd"_a = "auto",
         "code_bits"_a = 8, "lowest"_a.none() = nb::none(), "steps"_a.none() = nb::none(),
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
+  m.def("breadth_first_order", &l2route::breadth_first_order, "neighbors"_a, "entries"_a,
+        "Vertices in the order of a breadth-first search from the entries [n].");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
   m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a,

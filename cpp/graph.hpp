@@ -33,6 +33,26 @@ struct Layer {
   }
 };
 
+// Vertices in the order in which a breadth-first search from the entries comes by; those that it
+// does not reach begin searches of their own, by ascending number.
+inline void breadth_first(const Adjacency& adjacency, const std::int32_t* entries,
+                          std::size_t n_entries, std::int32_t* order) {
+  std::vector<bool> seen(adjacency.n, false);
+  std::size_t n = 0;
+  const auto add = [&](std::int32_t vertex) {
+    if (seen[static_cast<std::size_t>(vertex)]) return;
+    seen[static_cast<std::size_t>(vertex)] = true;
+    order[n++] = vertex;
+  };
+  for (std::size_t i = 0; i < n_entries; ++i) add(entries[i]);
+  std::int32_t next = 0;
+  for (std::size_t done = 0; done < adjacency.n; ++done) {
+    while (done == n) add(next++);
+    const std::int32_t* row = adjacency.row(static_cast<std::size_t>(order[done]));
+    for (std::size_t i = 0; i < adjacency.width && row[i] >= 0; ++i) add(row[i]);
+  }
+}
+
 struct GraphView {
   Adjacency bottom;
   std::vector<Layer> upper;  // from the top down; empty for a flat graph

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from l2route import _core
 from l2route.data import METRICS, normalize
 from l2route.graph import (
     GRAPH_KINDS,
@@ -387,6 +388,30 @@ def test_medoid_is_nearest_to_the_mean(base: NDArray[np.float32]) -> None:
     exact = base.astype(np.float64)
     distances = ((exact - exact.mean(axis=0)) ** 2).sum(axis=1)
     assert distances[medoid(base)] <= distances.min() + 1e-4
+
+
+@given(seed=st.integers(0, 999), n=st.integers(1, 40), width=st.integers(1, 5))
+def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -> None:
+    """As a queue by hand has it; every vertex once, those not reached begin anew."""
+    rng = np.random.default_rng(seed)
+    neighbors = np.full((n, width), -1, dtype=np.int32)
+    for row in neighbors:
+        degree = rng.integers(0, width + 1)
+        row[:degree] = rng.integers(0, n, degree)
+    entries = rng.choice(n, rng.integers(1, min(n, 3) + 1), replace=False).astype(np.int32)
+    expected: list[int] = entries.tolist()
+    waiting, fresh = list(expected), iter(range(n))
+    while len(expected) < n or waiting:
+        if not waiting:
+            vertex = next(v for v in fresh if v not in expected)
+            expected.append(vertex)
+            waiting.append(vertex)
+        for u in neighbors[waiting.pop(0)].tolist():
+            if u >= 0 and u not in expected:
+                expected.append(u)
+                waiting.append(u)
+    order = _core.breadth_first_order(neighbors, entries)
+    assert order.tolist() == expected
 
 
 def test_medoids_are_one_of_each_cluster() -> None:

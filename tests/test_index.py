@@ -270,6 +270,30 @@ def island() -> RoutingIndex:
     return RoutingIndex(base, Graph(neighbors, np.zeros(1, dtype=np.int32)))
 
 
+def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> None:
+    """The same ids, distances and costs in every space, saved and loaded too; settings stay."""
+    index.save(tmp_path / "before")
+    again = load(tmp_path / "before")
+    again.renumber()
+    before, after = index.info(), again.info()
+    for facts in (before, after):
+        facts["graph"].pop("entries")
+        facts.pop("bytes_per_vector"), facts.pop("labelled")
+    assert after == before
+    again.save(tmp_path / "after")
+    for other in (again, load(tmp_path / "after")):
+        for space in index.spaces:
+            for limit in ({"budget": 100}, {"ef": 20}):
+                a = index.search(QUERIES, k=5, space=space.name, **limit)
+                b = other.search(QUERIES, k=5, space=space.name, **limit)
+                assert same_results(a, b)
+    if index.validation is not None:
+        assert again.validation is not None
+        found = index.searcher().search(index.validation.queries, 5, ef=20).ids
+        renamed = again.searcher().search(index.validation.queries, 5, ef=20).ids
+        assert index.validation.recall(found) == again.validation.recall(renamed)
+
+
 def test_what_is_not_found_is_told_at_the_end() -> None:
     """Fewer than k found: ids −1 and distances inf at the end, never an exception."""
     for limit in ({"ef": 10}, {"budget": 10}, {}):

@@ -15,6 +15,9 @@ def score_rows(rows: Annotated[NDArray, dict(shape=(None, None), order='C', devi
     Score padded rows [n, width] against a padded query [width]; smaller is nearer.
     """
 
+def breadth_first_order(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
+    """Vertices in the order of a breadth-first search from the entries [n]."""
+
 def hops_to_targets(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
     """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
 

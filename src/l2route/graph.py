@@ -59,6 +59,21 @@ class Graph:
         """Number of vertices."""
         return len(self.neighbors)
 
+    def renumbered(self, order: NDArray[np.integer[Any]]) -> "Graph":
+        """The same graph with vertex order[i] as number i."""
+        number = np.empty(self.n_vertices, dtype=np.int32)
+        number[order] = np.arange(self.n_vertices, dtype=np.int32)
+
+        def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+            return np.where(ids >= 0, number[ids], np.int32(-1))
+
+        layers = []
+        for layer in self.upper:
+            vertices = number[layer.vertices]
+            ascending = np.argsort(vertices)
+            layers.append(UpperLayer(vertices[ascending], renamed(layer.neighbors[ascending])))
+        return Graph(renamed(self.neighbors[order]), number[self.entries], tuple(layers))
+
     def entered_at(self, entries: Sequence[int] | NDArray[np.int32]) -> "Graph":
         """The bottom layer alone, entered at these vertices."""
         return Graph(self.neighbors, np.array(entries, dtype=np.int32))

@@ -86,6 +86,7 @@ class L2Route:
         )
 
     def _compress(self, index: RoutingIndex) -> None:
+        index.renumber()
         if self.params["routing"] != "float32":
             index.compress(cast(Compression, self.params["routing"]), "float16")
         self.index = index

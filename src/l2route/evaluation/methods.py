@@ -127,6 +127,7 @@ class Routed:
             plain = [] if self.dim is None else [pca_space(index.base, self.dim)]
             index = RoutingIndex(index.base, index.graph, plain)
             index.validate_with(data.learn[-N_KEPT:])
+        index.renumber()
         index.compress("int8", "float16")
         self.index = index
 
