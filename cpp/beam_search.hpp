@@ -43,6 +43,7 @@ struct Scratch {
   SortedFrontier sorted;
   HeapFrontier heap;
   std::vector<VertexId> fresh;
+  std::vector<VertexId> places;
   std::vector<float> scores;
   std::vector<Key> best;
 
@@ -87,8 +88,10 @@ class Walk {
         slack_(slack),
         visited_(scratch.visited.reset(graph.bottom.n)) {
     scratch.fresh.resize(graph.max_width);
+    scratch.places.resize(graph.max_width);
     scratch.scores.resize(graph.max_width);
     fresh_ = scratch.fresh.data();
+    places_ = scratch.places.data();
     scores_ = scratch.scores.data();
   }
 
@@ -114,13 +117,22 @@ class Walk {
     if (!vertex) return false;
     ++n_hops_;
     tracer_.expand(*vertex);
-    take(graph_.bottom.row(static_cast<std::size_t>(*vertex)), graph_.bottom.width);
+    const auto at = static_cast<std::size_t>(*vertex);
+    if (graph_.near == nullptr) {
+      take(graph_.bottom.row(at), graph_.bottom.width);
+    } else {
+      take_near(at);
+    }
     return true;
   }
 
   // Scores what was taken and returns the key of the best of it.
   Key absorb() {
-    scorer_.score(fresh_, n_fresh_, scores_);
+    if (are_near_) {
+      scorer_.score(*graph_.near, places_, n_fresh_, scores_);
+    } else {
+      scorer_.score(fresh_, n_fresh_, scores_);
+    }
     Key best = std::numeric_limits<Key>::max();
     for (std::size_t i = 0; i < n_fresh_; ++i) {
       const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
@@ -169,6 +181,29 @@ class Walk {
       fresh[n++] = vertex;
     }
     n_fresh_ = n;
+    are_near_ = false;
+    if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
+  }
+
+  // The same where a vertex's neighbours have their routing vectors beside each other.
+  void take_near(std::size_t vertex) {
+    const std::size_t allowed = budget_ - scorer_.n_computed(), width = graph_.bottom.width;
+    const VertexId* const neighbors = graph_.bottom.row(vertex);
+    const Rows& near = *graph_.near;
+    const Stamps visited = visited_;
+    VertexId *const fresh = fresh_, *const places = places_;
+    const auto first = static_cast<VertexId>(vertex * width);
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < width && neighbors[i] >= 0 && n < allowed; ++i) {
+      if (!visited.insert(neighbors[i])) continue;
+      const VertexId place = first + static_cast<VertexId>(i);
+      near.prefetch(place);
+      tracer_.prefetch(neighbors[i]);
+      fresh[n] = neighbors[i];
+      places[n++] = place;
+    }
+    n_fresh_ = n;
+    are_near_ = true;
     if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
   }
 
@@ -181,7 +216,9 @@ class Walk {
   Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;
+  VertexId* places_;  // of the fresh ones among their neighbour's own rows
   float* scores_;
+  bool are_near_ = false;  // whether the places are those to score
   std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -135,6 +136,7 @@ class PySearcher {
              std::vector<UpperLayer> upper, AnyMatrix routing, std::size_t routing_dim,
              const std::string& scorer, std::optional<Array<float>> bias, std::size_t code_bits,
              std::optional<Array<float>> lowest, std::optional<Array<float>> steps, float origin,
+             std::optional<AnyMatrix> near, std::optional<Array<float>> near_bias,
              std::optional<Matrix<float>> query_matrix, std::optional<AnyMatrix> original,
              std::size_t dim, const std::string& metric_scorer, const std::string& simd)
       : neighbors_(std::move(neighbors)),
@@ -144,6 +146,8 @@ class PySearcher {
         bias_(std::move(bias)),
         lowest_(std::move(lowest)),
         steps_(std::move(steps)),
+        near_(std::move(near)),
+        near_bias_(std::move(near_bias)),
         query_matrix_(std::move(query_matrix)),
         original_(std::move(original)) {
     const std::size_t n = neighbors_.shape(0);
@@ -168,7 +172,21 @@ class PySearcher {
     if (query_matrix_) searcher_.projection = rows_of(AnyMatrix(*query_matrix_), "ip", simd);
     if (original_) searcher_.original = rows_of(*original_, metric_scorer, simd);
     searcher_.graph = graph_of(neighbors_, entries_, upper_);
+    if (near_) {
+      const std::size_t n_places = n * neighbors_.shape(1);
+      require(n_places <= std::numeric_limits<VertexId>::max(), "at most 2^31 neighbours in all");
+      near_rows_ = rows_of(*near_, scorer, simd, code_bits);
+      require(near_rows_.n == n_places && near_rows_.width == searcher_.routing.width,
+              "a routing vector per neighbour");
+      require(near_bias_.has_value() == bias_.has_value() &&
+                  (!near_bias_ || near_bias_->shape(0) == n_places),
+              "a bias per neighbour where vertices have one");
+      if (near_bias_) near_rows_.bias = near_bias_->data();
+      searcher_.graph.near = &near_rows_;
+    }
   }
+  PySearcher(const PySearcher&) = delete;  // its searcher looks into it
+  PySearcher& operator=(const PySearcher&) = delete;
 
   Found search(const Matrix<float>& queries, std::size_t k, std::size_t routing, std::size_t beam,
                std::size_t rerank, float slack, std::size_t n_threads) const {
@@ -243,6 +261,9 @@ class PySearcher {
   std::optional<Array<float>> bias_;
   std::optional<Array<float>> lowest_;
   std::optional<Array<float>> steps_;
+  std::optional<AnyMatrix> near_;
+  std::optional<Array<float>> near_bias_;
+  Rows near_rows_;
   std::optional<Matrix<float>> query_matrix_;
   std::optional<AnyMatrix> original_;
   Searcher searcher_;
@@ -391,12 +412,13 @@ NB_MODULE(_core, m) {
                     std::vector<l2route::UpperLayer>, l2route::AnyMatrix, std::size_t,
                     const std::string&, std::optional<l2route::Array<float>>, std::size_t,
                     std::optional<l2route::Array<float>>, std::optional<l2route::Array<float>>,
-                    float, std::optional<l2route::Matrix<float>>, std::optional<l2route::AnyMatrix>,
+                    float, std::optional<l2route::AnyMatrix>, std::optional<l2route::Array<float>>,
+                    std::optional<l2route::Matrix<float>>, std::optional<l2route::AnyMatrix>,
                     std::size_t, const std::string&, const std::string&>(),
            nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a, "routing"_a, "routing_dim"_a,
            "scorer"_a, "bias"_a.none(), "code_bits"_a, "lowest"_a.none(), "steps"_a.none(),
-           "origin"_a, "query_matrix"_a.none(), "original"_a.none(), "dim"_a, "metric_scorer"_a,
-           "simd"_a = "auto")
+           "origin"_a, "near"_a.none(), "near_bias"_a.none(), "query_matrix"_a.none(),
+           "original"_a.none(), "dim"_a, "metric_scorer"_a, "simd"_a = "auto")
       .def("search", &PySearcher::search, nb::kw_only(), "queries"_a, "k"_a, "routing"_a, "beam"_a,
            "rerank"_a, "slack"_a, "n_threads"_a,
            "Answer queries [n, dim]: ids, distances, n_routing, n_rerank, n_hops.")

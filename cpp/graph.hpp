@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "rows.hpp"
+
 namespace l2route {
 
 // Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
@@ -58,7 +60,8 @@ struct GraphView {
   std::vector<Layer> upper;  // from the top down; empty for a flat graph
   const std::int32_t* entries = nullptr;
   std::size_t n_entries = 0;
-  std::size_t max_width = 0;  // of the longest list that a search may have to score
+  std::size_t max_width = 0;   // of the longest list that a search may have to score
+  const Rows* near = nullptr;  // routing vectors of every vertex's neighbours, list by list
 };
 
 }  // namespace l2route

@@ -101,10 +101,13 @@ class Scorer {
   Scorer(const Scorer&) = delete;
   Scorer& operator=(const Scorer&) = delete;
 
-  void score(const VertexId* ids, std::size_t n, float* scores) {
-    rows_.score(query_, rows_.data, rows_.width, ids, n, scores);
-    if (rows_.bias != nullptr) {
-      for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift - rows_.bias[ids[i]];
+  void score(const VertexId* ids, std::size_t n, float* scores) { score(rows_, ids, n, scores); }
+
+  // The same of other rows of the same kind.
+  void score(const Rows& rows, const VertexId* ids, std::size_t n, float* scores) {
+    rows.score(query_, rows.data, rows.width, ids, n, scores);
+    if (rows.bias != nullptr) {
+      for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift - rows.bias[ids[i]];
     } else if (code_query_.shift != 0) {
       for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift;
     }

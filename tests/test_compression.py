@@ -345,3 +345,34 @@ def test_slack_means_the_same_in_codes() -> None:
         index.compress(compression, space="original")
         lengths.append(index.search(QUERIES, 5, slack=0.1).n_routing.mean())
     assert max(lengths) / min(lengths) < 1.1
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("graph", ["nsw", "hnsw"])
+def test_codes_beside_each_other_change_nothing_but_the_memory(
+    compression: Any, graph: Any, tmp_path: Path
+) -> None:
+    """Answers, counts and walks are the same; copies are counted, and made anew when loaded."""
+    index = built(graph=graph, degree=8)
+    plain, near = (RoutingIndex(index.base, index.graph) for _ in range(2))
+    plain.compress(compression)
+    near.compress(compression, inlined=True)
+    near.save(tmp_path / "near")
+    loaded = load(tmp_path / "near")
+    for other in (near, loaded):
+        for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}, {"budget": 250, "ef": 9}):
+            a = plain.search(QUERIES, 5, trace=True, **limit)
+            b = other.search(QUERIES, 5, trace=True, **limit)
+            np.testing.assert_array_equal(a.ids, b.ids)
+            np.testing.assert_array_equal(a.n_computed, b.n_computed)
+            assert a.trace is not None
+            assert b.trace is not None
+            np.testing.assert_array_equal(a.trace.vertices, b.trace.vertices)
+    space = near.spaces[-1]
+    copies = space.rows[0].nbytes + (0 if space.bias is None else 4)
+    assert near.n_bytes - plain.n_bytes == N * index.graph.neighbors.shape[1] * copies
+    assert near.info()["spaces"][-1]["inlined"] is True
+    near.renumber()
+    np.testing.assert_array_equal(
+        near.search(QUERIES, 5, ef=20).ids, plain.search(QUERIES, 5, ef=20).ids
+    )

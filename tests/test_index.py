@@ -500,7 +500,7 @@ def test_info_says_what_the_index_is() -> None:
     info = index.info()
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
-    codes = {"code_bits": 8, "rerank": 32}
+    codes = {"code_bits": 8, "inlined": False, "rerank": 32}
     floats = {"dtype": "float32", **codes}
     assert info["spaces"] == [
         {"name": "original", "dim": DIM, "scorer": "l2", "origin": 0.0, **floats},

@@ -130,8 +130,9 @@ class RoutingIndex:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays, in memory and on disk."""
-        return sum(array.nbytes for array in self._parts().arrays().values())
+        """Bytes of all arrays in memory; on disk there are no copies of neighbours' vectors."""
+        copies = sum(searcher.n_inlined_bytes for searcher in self._searchers.values())
+        return copies + sum(array.nbytes for array in self._parts().arrays().values())
 
     def __len__(self) -> int:
         return self.graph.n_vertices
@@ -294,6 +295,7 @@ class RoutingIndex:
         routing: Compression | None = "int8",
         vectors: Literal["float16"] | None = None,
         space: str | None = None,
+        inlined: bool = False,
     ) -> None:
         """Give routing vectors, original vectors or both fewer bytes.
 
@@ -306,6 +308,8 @@ class RoutingIndex:
             vectors: float16 for the original vectors, by which answers are reranked: distances
                 are then those of the rounded vectors. None leaves them.
             space: name of the space to compress; by default the last of `spaces`.
+            inlined: keep copies of all neighbours' routing vectors with every vertex while the
+                index is in memory, as NGT-QG and SymphonyQG do: `info` tells what that takes.
         """
         if vectors not in (None, "float16"):
             raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
@@ -314,6 +318,7 @@ class RoutingIndex:
         compressed = None if routing is None else compress_space(source.space, routing)
         base = self.base if vectors is None else halve(self.base)
         if compressed is not None:
+            compressed = replace(compressed, inlined=inlined)
             kept = [each for each in others if each.name != compressed.name]
             self._reset(base, [*kept, compressed])
             self._measure_loss(source, compressed.name)

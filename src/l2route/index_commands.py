@@ -52,6 +52,9 @@ def compress(
     vectors: Annotated[
         str | None, typer.Option(help="float16 for original vectors; by default as they are.")
     ] = None,
+    inline: Annotated[
+        bool, typer.Option("--inline", help="Keep neighbours' codes with every vertex in memory.")
+    ] = False,
     queries: Annotated[
         str | None, typer.Option(help="Queries to measure the loss on, kept in the index.")
     ] = None,
@@ -72,6 +75,7 @@ def compress(
         None if routing == "none" else cast(Compression, routing),
         cast(Literal["float16"] | None, vectors),
         space,
+        inline,
     )
     opened.save(target)
     facts = {"before": before, "after": opened.info()["bytes_per_vector"]}

@@ -68,6 +68,7 @@ def described(space: RoutingSpace) -> dict[str, Any]:
         "scorer": space.scorer,
         "dtype": str(space.rows.dtype),
         "code_bits": space.code_bits,
+        "inlined": space.inlined,
         "origin": space.origin,
         "rerank": space.rerank,
     }
@@ -129,6 +130,7 @@ def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
     return RoutingSpace(
         rows=_require(arrays, f"space{i}_rows", ROW_TYPES, 2),
         code_bits=int(entry.get("code_bits", 8)),
+        inlined=bool(entry.get("inlined", False)),
         lowest=_optional(arrays, f"space{i}_lowest", "float32", 1),
         steps=_optional(arrays, f"space{i}_steps", "float32", 1),
         dim=int(entry["dim"]),

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data import Metric, check_vectors, normalize
 from l2route.graph import Graph
-from l2route.memory import pad_rows, padded_dim
+from l2route.memory import aligned_zeros, pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")
@@ -145,6 +145,9 @@ class RoutingSpace:
     """What the code 0 stands for in each dimension [dim]; of codes only."""
     steps: NDArray[np.float32] | None = None
     """What a code counts in each dimension [dim]; of codes only."""
+    inlined: bool = False
+    """Whether every vertex has a copy of its neighbours' vectors beside each other while it is
+    searched: as many more bytes as there are neighbours, for fewer places in memory to go to."""
     origin: float | None = None
     """A score and so many halves of the square of a query in the space are about half a squared
     distance, on whatever scale; 0 where scores are squared distances, None where they are none."""
@@ -237,6 +240,14 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
     return replace(space, origin=float(own.mean()) / total if total > 0 else None)
 
 
+def _inlined(graph: Graph, space: RoutingSpace) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+    """Routing vectors and biases of all neighbours, list by list; any where there is none."""
+    ids = np.maximum(graph.neighbors.ravel(), 0)
+    near = aligned_zeros((len(ids), space.rows.shape[1]), space.rows.dtype.type)
+    np.take(space.rows, ids, axis=0, out=near)
+    return near, None if space.bias is None else space.bias[ids]
+
+
 def _padded_scale(values: NDArray[np.float32] | None, code_bits: int) -> NDArray[np.float32] | None:
     if values is None:
         return None
@@ -305,6 +316,8 @@ class Searcher:
             raise ValueError(f"expected a query matrix from {base.dim} to {space.dim} dimensions")
         self.graph, self.space, self.base = graph, space, base
         self.reranks = space.rows is not base.rows or space.bias is not None
+        near, near_bias = _inlined(graph, space) if space.inlined else (None, None)
+        self.n_inlined_bytes = sum(each.nbytes for each in (near, near_bias) if each is not None)
         self._core = _core.Searcher(
             neighbors=graph.neighbors,
             entries=graph.entries,
@@ -317,6 +330,8 @@ class Searcher:
             lowest=_padded_scale(space.lowest, space.code_bits),
             steps=_padded_scale(space.steps, space.code_bits),
             origin=space.origin or 0.0,
+            near=near,
+            near_bias=near_bias,
             query_matrix=None if matrix is None else pad_rows(matrix),
             original=base.rows if self.reranks else None,
             dim=base.dim,
