@@ -173,10 +173,10 @@ def test_the_command_measures_and_keeps(
     data.write(tmp_path / "little.npz")
     out = tmp_path / "out"
     words = ["compare", "--data", str(tmp_path / "little.npz"), "--rounds", "1", "-o", str(out)]
-    assert call(monkeypatch, *words, "--methods", "hnswlib, l2route-plain") == 0
-    assert "l2route-plain" in capsys.readouterr().err
+    assert call(monkeypatch, *words, "--methods", "hnswlib, l2route-pca64") == 0
+    assert "l2route-pca64" in capsys.readouterr().err
     raw = json.loads((out / "little.json").read_text())
-    assert [line["method"] for line in raw["lines"]] == ["l2route-plain", "hnswlib", "hnswlib"]
+    assert [line["method"] for line in raw["lines"]] == ["l2route-pca64", "hnswlib", "hnswlib"]
     assert raw["context"]["versions"]["hnswlib"]
     table = (out / "little.md").read_text()
     again = tmp_path / "again"

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import N_KEPT
+from l2route.compression import Compression
 from l2route.data import Dataset
 from l2route.evaluation.peers import (
     Annoy,
@@ -22,6 +23,7 @@ from l2route.evaluation.peers import (
     Usearch,
     Vectors,
 )
+from l2route.graph import GraphKind
 from l2route.index import RoutingIndex
 from l2route.search import pca_space
 
@@ -92,12 +94,14 @@ class L2route:
 
 
 class Routed:
-    """Ours as it is served, by codes of a byte; the knob is a recall@10, in thousandths.
+    """Ours as it is served, by codes; the knob is a recall@10, in thousandths.
 
     Args:
+        routing: codes to route by.
         learns: learn from the training queries; if not, codes are of the vectors as they are, or
             of their principal components.
-        dim: routing dimension; the original one if not given.
+        dim: routing dimension; the original one if not given, or if that is no larger.
+        graph: nsw or nsg.
         minutes: time to learn for, at the most.
         seed: of every random choice.
     """
@@ -105,9 +109,17 @@ class Routed:
     knobs = (700, 800, 850, 900, 925, 950, 970, 980, 990, 995)
 
     def __init__(
-        self, learns: bool, dim: int | None = None, minutes: float = 10.0, seed: int = 0
+        self,
+        routing: Compression = "int8",
+        *,
+        learns: bool = False,
+        dim: int | None = None,
+        graph: GraphKind = "nsw",
+        minutes: float = 10.0,
+        seed: int = 0,
     ) -> None:
-        self.learns, self.dim, self.minutes, self.seed = learns, dim, minutes, seed
+        self.routing, self.graph, self.learns = routing, graph, learns
+        self.dim, self.minutes, self.seed = dim, minutes, seed
         self.recall = self.knobs[0] / 1000
         self.learn_seconds = 0.0
 
@@ -115,30 +127,32 @@ class Routed:
         """Build a graph, learn from the training queries, make codes."""
         if data.learn is None:
             raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+        dim = None if self.dim is None or self.dim >= data.base.shape[1] else self.dim
         index = RoutingIndex.build(
             data.base,
             data.metric,
+            graph=self.graph,
             degree=SERVED_DEGREE,
             ef_construction=SERVED_EF_CONSTRUCTION,
             entry="medoids",
             seed=self.seed,
         )
-        if not (self.learns and self._learn(index, data.learn)):
-            plain = [] if self.dim is None else [pca_space(index.base, self.dim)]
+        if not (self.learns and self._learn(index, data.learn, dim)):
+            plain = [] if dim is None else [pca_space(index.base, dim)]
             index = RoutingIndex(index.base, index.graph, plain)
             index.validate_with(data.learn[-N_KEPT:])
         index.renumber()
-        index.compress("int8", "float16")
+        index.compress(self.routing, "float16")
         self.index = index
 
-    def _learn(self, index: RoutingIndex, queries: Vectors) -> bool:
+    def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> bool:
         """Learn, and say whether that is better than what was there."""
         begin = time.perf_counter()
         report = index.learn(
             queries,
             SERVED_BUDGET,
             SERVED_RERANK,
-            self.dim,
+            dim,
             minutes=self.minutes,
             seed=self.seed,
             k=N_ANSWERS,
@@ -176,9 +190,18 @@ class Variant:
     """From a seed, and the minutes that it may learn for."""
 
 
+def _learned(routing: Compression, dim: int | None) -> Callable[[int, float], Method]:
+    return lambda seed, minutes: Routed(routing, learns=True, dim=dim, minutes=minutes, seed=seed)
+
+
 VARIANTS = (
-    Variant("l2route", "learned int8", lambda seed, minutes: Routed(True, None, minutes, seed)),
-    Variant("l2route-plain", "int8", lambda seed, minutes: Routed(False, None, minutes, seed)),
+    Variant("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
+    Variant("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
+    Variant("l2route", "int4, NSG", lambda seed, _: Routed("int4", graph="nsg", seed=seed)),
+    Variant("l2route-learned", "int8", _learned("int8", None)),
+    Variant("l2route-learned", "int4", _learned("int4", None)),
+    Variant("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
+    Variant("l2route-learned64", "int8", _learned("int8", 64)),
     Variant("hnswlib", "M=16, ef 200", lambda seed, _: Hnswlib(32, 200, seed)),
     Variant("hnswlib", "M=24, ef 500", lambda seed, _: Hnswlib(48, 500, seed)),
     Variant("faiss-hnsw", "M=16, ef 200", lambda seed, _: FaissHnsw(32, 200, seed)),
