@@ -174,7 +174,9 @@ def test_the_command_measures_and_keeps(
     out = tmp_path / "out"
     words = ["compare", "--data", str(tmp_path / "little.npz"), "--rounds", "1", "-o", str(out)]
     assert call(monkeypatch, *words, "--methods", "hnswlib, l2route-pca64") == 0
-    assert "l2route-pca64" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "l2route-pca64 (int8)" in printed.out
+    assert "l2route-pca64" in printed.err
     raw = json.loads((out / "little.json").read_text())
     assert [line["method"] for line in raw["lines"]] == ["l2route-pca64", "hnswlib", "hnswlib"]
     assert raw["context"]["versions"]["hnswlib"]

@@ -50,4 +50,4 @@ def compare(
     if markdown:
         print(speeds.as_markdown(result))
     else:
-        Console().print(speeds.rich_table(result))
+        Console().print(speeds.caption(result), *speeds.rich_tables(result), sep="\n")

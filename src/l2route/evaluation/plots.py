@@ -152,9 +152,14 @@ def draw_speed_against_recall(
     if not drawn:
         raise ValueError("expected at least one curve with points, got none")
     figure, axes = _new_axes(title)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     for index, (method, curve) in enumerate(drawn.items()):
         axes.plot(curve[:, 0], curve[:, 1], label=method, **_look(index))
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
     highest = max(float(curve[:, 0].max()) for curve in drawn.values())
     axes.set_xlim(max(LOWEST_RECALL, min(float(c[:, 0].min()) for c in drawn.values())), 1.002)
     if highest < LOWEST_RECALL:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from l2route.evaluation.compare import TARGETS, Comparison, Line
@@ -56,14 +57,19 @@ def as_markdown(result: Comparison) -> str:
     return f"{caption(result)}\n\n{table}\n{_missing(result)}"
 
 
-def rich_table(result: Comparison) -> Table:
-    """The table for a terminal."""
-    table = Table(title=caption(result), title_justify="left")
-    for name in header():
-        table.add_column(name, justify="left" if name == "method" else "right")
-    for row in table_rows(result):
-        table.add_row(*row)
-    return table
+def rich_tables(result: Comparison) -> list[Table]:
+    """The table for a terminal, in two parts that are narrow enough: speeds, and what they cost."""
+    n_speeds = 1 + 2 * len(TARGETS)
+    tables = []
+    for columns in (slice(1, n_speeds), slice(n_speeds, None)):
+        table = Table(box=SIMPLE_HEAD, padding=(0, 1))
+        table.add_column("method", no_wrap=True)
+        for name in header()[columns]:
+            table.add_column(name.replace(" at ", "\n"), justify="right", no_wrap=True)
+        for row in table_rows(result):
+            table.add_row(row[0], *row[columns])
+        tables.append(table)
+    return tables
 
 
 def caption(result: Comparison) -> str:
