@@ -118,21 +118,19 @@ class Walk {
     ++n_hops_;
     tracer_.expand(*vertex);
     const auto at = static_cast<std::size_t>(*vertex);
+    const std::size_t width = graph_.bottom.width;
     if (graph_.near == nullptr) {
-      take(graph_.bottom.row(at), graph_.bottom.width);
+      take(graph_.bottom.row(at), width);
     } else {
-      take_near(at);
+      take(graph_.bottom.row(at), width, *graph_.near,
+           [first = at * width](std::size_t i) { return static_cast<VertexId>(first + i); });
     }
     return true;
   }
 
   // Scores what was taken and returns the key of the best of it.
   Key absorb() {
-    if (are_near_) {
-      scorer_.score(*graph_.near, places_, n_fresh_, scores_);
-    } else {
-      scorer_.score(fresh_, n_fresh_, scores_);
-    }
+    scorer_.score(*rows_, places_, n_fresh_, scores_);
     Key best = std::numeric_limits<Key>::max();
     for (std::size_t i = 0; i < n_fresh_; ++i) {
       const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
@@ -169,41 +167,26 @@ class Walk {
   }
 
   void take(const VertexId* neighbors, std::size_t width) {
-    const std::size_t allowed = budget_ - scorer_.n_computed();
-    const Stamps visited = visited_;
-    VertexId* const fresh = fresh_;
-    std::size_t n = 0;
-    for (std::size_t i = 0; i < width && neighbors[i] >= 0 && n < allowed; ++i) {
-      const VertexId vertex = neighbors[i];
-      if (!visited.insert(vertex)) continue;
-      scorer_.prefetch(vertex);
-      tracer_.prefetch(vertex);
-      fresh[n++] = vertex;
-    }
-    n_fresh_ = n;
-    are_near_ = false;
-    if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
+    take(neighbors, width, scorer_.rows(), [&](std::size_t i) { return neighbors[i]; });
   }
 
-  // The same where a vertex's neighbours have their routing vectors beside each other.
-  void take_near(std::size_t vertex) {
-    const std::size_t allowed = budget_ - scorer_.n_computed(), width = graph_.bottom.width;
-    const VertexId* const neighbors = graph_.bottom.row(vertex);
-    const Rows& near = *graph_.near;
+  // Takes the unvisited of a list, whose routing vectors are in these rows at these places.
+  template <class PlaceOf>
+  void take(const VertexId* neighbors, std::size_t width, const Rows& rows, PlaceOf place_of) {
+    const std::size_t allowed = budget_ - scorer_.n_computed();
     const Stamps visited = visited_;
     VertexId *const fresh = fresh_, *const places = places_;
-    const auto first = static_cast<VertexId>(vertex * width);
     std::size_t n = 0;
     for (std::size_t i = 0; i < width && neighbors[i] >= 0 && n < allowed; ++i) {
       if (!visited.insert(neighbors[i])) continue;
-      const VertexId place = first + static_cast<VertexId>(i);
-      near.prefetch(place);
+      const VertexId place = place_of(i);
+      rows.prefetch(place);
       tracer_.prefetch(neighbors[i]);
       fresh[n] = neighbors[i];
       places[n++] = place;
     }
     n_fresh_ = n;
-    are_near_ = true;
+    rows_ = &rows;
     if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
   }
 
@@ -216,9 +199,9 @@ class Walk {
   Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;
-  VertexId* places_;  // of the fresh ones among their neighbour's own rows
+  VertexId* places_;  // of the fresh ones in the rows that they are scored by
+  const Rows* rows_ = nullptr;
   float* scores_;
-  bool are_near_ = false;  // whether the places are those to score
   std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
 };

@@ -114,7 +114,7 @@ class Scorer {
     n_computed_ += n;
   }
 
-  [[gnu::always_inline]] void prefetch(VertexId id) const { rows_.prefetch(id); }
+  const Rows& rows() const { return rows_; }
   std::size_t n_computed() const { return n_computed_; }
 
  private:

@@ -1,5 +1,6 @@
 """Which setting reaches a recall, measured on queries that an index keeps for it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,7 +156,7 @@ def _cheapest(
     return cost, chosen, best
 
 
-class _Trial:
+class _Trial(ABC):
     """Walks of several lengths with as many true distances; how long is a whole number, a width."""
 
     def __init__(
@@ -166,13 +167,13 @@ class _Trial:
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
 
+    @abstractmethod
     def limit(self, width: int) -> dict[str, Any]:
         """What a width is to a search."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ends(self) -> tuple[int, int, int]:
         """The narrowest, the first to try and the widest."""
-        raise NotImplementedError
 
     def narrowest(self, target: float, known: int | None) -> int | None:
         """The narrowest width that reaches a recall; None if none does.

@@ -25,7 +25,7 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
-from l2route.index_commands import Index, Json, Space, compress, info, print_info
+from l2route.index_commands import Index, Json, OutInstead, Space, compress, info, print_info
 from l2route.progress import bar, learning_bars
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
@@ -134,9 +134,7 @@ def learn(
         Path | None, typer.Option(help="Directory to keep true neighbours and hops in.")
     ] = None,
     threads: Threads = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
-    ] = None,
+    out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Learn from training queries where to walk; searches of the index then use it."""

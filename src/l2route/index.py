@@ -20,6 +20,7 @@ from l2route.graph import (
     GraphOptions,
     Progress,
     build_graph,
+    numbers_in,
     report,
     resolve_entry,
 )
@@ -314,16 +315,15 @@ class RoutingIndex:
         if vectors not in (None, "float16"):
             raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
         source = self.searcher(space)
-        others = [each for each in self.spaces[1:] if each.name != source.space.name]
-        compressed = None if routing is None else compress_space(source.space, routing)
         base = self.base if vectors is None else halve(self.base)
-        if compressed is not None:
-            compressed = replace(compressed, inlined=inlined)
-            kept = [each for each in others if each.name != compressed.name]
-            self._reset(base, [*kept, compressed])
-            self._measure_loss(source, compressed.name)
-        else:
+        if routing is None:
             self._reset(base, self.spaces[1:])
+            return
+        compressed = replace(compress_space(source.space, routing), inlined=inlined)
+        gone = (source.space.name, compressed.name)
+        kept = [each for each in self.spaces[1:] if each.name not in gone]
+        self._reset(base, [*kept, compressed])
+        self._measure_loss(source, compressed.name)
 
     def _reset(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> None:
         """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
@@ -355,8 +355,6 @@ class RoutingIndex:
         caches. Answers are called as before, by labels where there were none.
         """
         order = _core.breadth_first_order(self.graph.neighbors, self.graph.entries)
-        number = np.empty(len(order), dtype=np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
         base = replace(self.base, rows=_rows(self.base.rows, order))
         spaces = [
             replace(
@@ -370,7 +368,7 @@ class RoutingIndex:
         self.labels = order.astype(np.int64) if self.labels is None else self.labels[order]
         self.graph = self.graph.renumbered(order)
         if self.validation is not None:
-            neighbors = number[self.validation.neighbors]
+            neighbors = numbers_in(order)[self.validation.neighbors]
             self.validation = replace(self.validation, neighbors=neighbors)
         self._reset(base, spaces)
         self._settings, self._losses = settings, losses  # walks are as long as they were

@@ -16,6 +16,9 @@ from l2route.storage import check_target
 
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+OutInstead = Annotated[
+    Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
+]
 Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
 
 
@@ -59,9 +62,7 @@ def compress(
         str | None, typer.Option(help="Queries to measure the loss on, kept in the index.")
     ] = None,
     space: Space = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
-    ] = None,
+    out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Give routing vectors, original vectors or both fewer bytes; say what that costs."""

@@ -22,32 +22,45 @@ _USEARCH: dict[Metric, str] = {"l2": "l2sq", "ip": "ip", "cosine": "cos"}
 _PYNNDESCENT: dict[Metric, str] = {"l2": "euclidean", "cosine": "cosine"}
 
 
-class FaissHnsw:
-    """faiss.IndexHNSWFlat; the knob is efSearch."""
+class _Faiss:
+    """What faiss's graphs have in common."""
 
     knobs = BEAMS
+    metric: Metric
+    index: Any
+
+    def _add(self, data: Dataset) -> None:
+        self.metric = data.metric
+        with faiss_threads(1):
+            self.index.add(_unit(data.base, data.metric))
+
+    def search(self, queries: Vectors, k: int) -> Ids:
+        """Ids of the k nearest."""
+        with faiss_threads(1):
+            return _ids(self.index.search(_unit(queries, self.metric), k)[1])
+
+    def n_bytes(self) -> int | None:
+        """Of the index as faiss writes it."""
+        return len(faiss.serialize_index(self.index))
+
+
+class FaissHnsw(_Faiss):
+    """faiss.IndexHNSWFlat; the knob is efSearch."""
 
     def __init__(self, degree: int = 32, ef_construction: int = 200, seed: int = 0) -> None:
         self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
-        self.metric = data.metric
         dim = data.base.shape[1]
         self.index = faiss.IndexHNSWFlat(dim, self.degree // 2, faiss_metric(data.metric))
         self.index.hnsw.efConstruction = self.ef_construction
         self.index.hnsw.rng = faiss.RandomGenerator(self.seed)
-        with faiss_threads(1):
-            self.index.add(_unit(data.base, data.metric))
+        self._add(data)
 
     def set(self, knob: int) -> None:
         """Set efSearch."""
         self.index.hnsw.efSearch = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        with faiss_threads(1):
-            return _ids(self.index.search(_unit(queries, self.metric), k)[1])
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
         """Distances by faiss's own statistics."""
@@ -59,15 +72,9 @@ class FaissHnsw:
             counts.append(stats.ndis)
         return np.array(counts, dtype=np.int64)
 
-    def n_bytes(self) -> int | None:
-        """Of the index as faiss writes it."""
-        return len(faiss.serialize_index(self.index))
 
-
-class FaissNsg:
+class FaissNsg(_Faiss):
     """faiss.IndexNSGFlat; the knob is search_L."""
-
-    knobs = BEAMS
 
     def __init__(self, degree: int = 32, n_neighbors: int = 64) -> None:
         self.degree, self.n_neighbors = degree, n_neighbors
@@ -75,28 +82,17 @@ class FaissNsg:
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
         _refuse_ip("NSG", data.metric)
-        self.metric = data.metric
         self.index = faiss.IndexNSGFlat(data.base.shape[1], self.degree, faiss.METRIC_L2)
         self.index.GK = self.n_neighbors
-        with faiss_threads(1):
-            self.index.add(_unit(data.base, data.metric))
+        self._add(data)
 
     def set(self, knob: int) -> None:
         """Set search_L."""
         self.index.nsg.search_L = knob
 
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        with faiss_threads(1):
-            return _ids(self.index.search(_unit(queries, self.metric), k)[1])
-
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
         """Nothing: faiss does not count for NSG."""
         return None
-
-    def n_bytes(self) -> int | None:
-        """Of the index as faiss writes it."""
-        return len(faiss.serialize_index(self.index))
 
 
 class Hnswlib:

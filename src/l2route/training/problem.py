@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, check_vectors, normalize, validation_mask
+from l2route.data import check_vectors, normalize, split_learn, validation_mask
 from l2route.graph import Graph
 from l2route.metrics import knn_recall_at
 from l2route.oracle import BLOCK_TARGETS
@@ -86,17 +86,16 @@ def pose(
         raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
     routed = normalize(checked) if base.metric == "cosine" else checked
     n_validation = min(options.n_validation, len(checked) // 10)
-    is_validation = validation_mask(len(routed), n_validation, options.seed)
-    order = np.argsort(is_validation, kind="stable")  # training queries first
-    train, validation = routed[~is_validation], routed[is_validation]
-    vectors = base.vectors()
-    truth = (
-        exact_neighbors(
-            vectors, routed[order], options.k, base.metric, cache=cache, progress=progress
+    train, validation = split_learn(routed, n_validation, options.seed)
+    both, vectors = np.concatenate([train, validation]), base.vectors()
+    if neighbors is None:
+        truth = exact_neighbors(
+            vectors, both, options.k, base.metric, cache=cache, progress=progress
         )
-        if neighbors is None
-        else _known(vectors, routed, neighbors, options.k, base.metric, order)
-    )
+    else:
+        is_validation = validation_mask(len(routed), n_validation, options.seed)
+        known = _known(neighbors, is_validation, options.k, len(vectors))
+        truth = Truth(known, exact_distances(vectors, both, known, base.metric))
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
     targets, hidden = truth.ids[: len(train)], np.full(len(train), -1, dtype=np.int32)
     learns_from_base = options.learns_from_base
@@ -120,22 +119,17 @@ def pose(
 
 
 def _known(
-    vectors: NDArray[np.float32],
-    queries: NDArray[np.float32],
-    neighbors: object,
-    k: int,
-    metric: Metric,
-    order: NDArray[np.int64],
-) -> Truth:
-    """Neighbours that the caller knows, in another order of the queries."""
-    ids = np.asarray(neighbors)
-    if ids.ndim != 2 or len(ids) != len(queries) or ids.shape[1] < k or ids.dtype.kind not in "iu":
-        expected = f"neighbors int [{len(queries)}, at least {k}]"
+    neighbors: object, is_validation: NDArray[np.bool_], k: int, n_vertices: int
+) -> NDArray[np.int64]:
+    """Neighbours that the caller knows, those of training queries first [n_queries, k]."""
+    ids, n = np.asarray(neighbors), len(is_validation)
+    if ids.ndim != 2 or len(ids) != n or ids.shape[1] < k or ids.dtype.kind not in "iu":
+        expected = f"neighbors int [{n}, at least {k}]"
         raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
-    if ids.min() < 0 or ids.max() >= len(vectors):
-        raise ValueError(f"expected neighbors in [0, {len(vectors)}), got {ids.min()}, {ids.max()}")
-    nearest = ids[order, :k].astype(np.int64)
-    return Truth(nearest, exact_distances(vectors, queries[order], nearest, metric))
+    if ids.min() < 0 or ids.max() >= n_vertices:
+        raise ValueError(f"expected neighbors in [0, {n_vertices}), got {ids.min()}, {ids.max()}")
+    nearest = ids[:, :k].astype(np.int64)
+    return np.concatenate([nearest[~is_validation], nearest[is_validation]])
 
 
 def look_alike(
