@@ -100,8 +100,11 @@ class Hnswlib:
 
     knobs = BEAMS
 
-    def __init__(self, degree: int = 32, ef_construction: int = 200, seed: int = 0) -> None:
+    def __init__(
+        self, degree: int = 32, ef_construction: int = 200, seed: int = 0, n_threads: int = 1
+    ) -> None:
         self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
+        self.n_threads = n_threads  # that build
         self._library = import_module("hnswlib")
 
     def build(self, data: Dataset) -> None:
@@ -111,8 +114,8 @@ class Hnswlib:
         self.index.init_index(
             n, M=self.degree // 2, ef_construction=self.ef_construction, random_seed=self.seed
         )
+        self.index.add_items(data.base, num_threads=self.n_threads)
         self.index.set_num_threads(1)
-        self.index.add_items(data.base)
 
     def set(self, knob: int) -> None:
         """Set ef."""

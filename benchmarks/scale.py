@@ -1,0 +1,212 @@
+"""What an index costs as it grows, and what it then does: build, learn, search, memory.
+
+    python benchmarks/scale.py                                     # 10K and 100K vectors
+    python benchmarks/scale.py --vertices 10000 100000 1000000     # an hour, mostly building
+    python benchmarks/scale.py --words --vertices 10000 100000 380000   # glove.6B.50d
+
+Synthetic vectors near a curved surface of 16 dimensions, or words. Ours: NSW of degree 32, int8
+codes, original vectors as float16; hnswlib: M=16, efConstruction=200. Built on --threads threads,
+searched on one, in turns, each at the setting that reaches recall@10 of 0.95 on validation queries;
+recall is that of test queries. Learning is for the ten nearest at a budget of 1,024, and is left
+out with --minutes 0. Every size is measured in a process of its own; the peak is the most memory
+that it held before hnswlib was built.
+"""
+
+import argparse
+import multiprocessing
+import statistics
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from growth import peak_mb, synthetic, timed
+from l2route import RoutingIndex
+from l2route.calibration import N_KEPT
+from l2route.data import Dataset
+from l2route.datasets import demo_words
+from l2route.evaluation.methods import (
+    N_ANSWERS,
+    SERVED_BUDGET,
+    SERVED_DEGREE,
+    SERVED_EF_CONSTRUCTION,
+    SERVED_RERANK,
+)
+from l2route.evaluation.peers import Hnswlib
+from l2route.metrics import knn_recall_at
+from l2route.truth import Truth, exact_distances, exact_neighbors
+
+TARGET = 0.95
+MAX_EF = 2000
+N_QUERIES = 5_000
+"""Test queries."""
+N_LEARN = 10_000
+"""Training queries; base vectors join them."""
+HEADINGS = (
+    "vectors",
+    "index",
+    "build s",
+    "learn s",
+    "recall@10",
+    "scored",
+    "q/s",
+    "to hnswlib",
+    "bytes per vector",
+    "peak MB",
+)
+
+
+@dataclass(slots=True)
+class Entrant:
+    """An index that is searched at the recall that is asked for, on one thread."""
+
+    name: str
+    build_seconds: float
+    learn_seconds: float
+    n_bytes: int
+    search: Callable[[NDArray[np.float32]], NDArray[np.int64]]
+    n_scored: float | None
+    seconds: list[float] = field(default_factory=list)
+
+
+def dataset(n: int, arguments: argparse.Namespace) -> Dataset:
+    """Base, training and test vectors."""
+    if arguments.words:
+        return demo_words(n, N_LEARN, N_QUERIES).dataset
+    base, learn, query = (
+        synthetic(rows, arguments.dim, seed)
+        for seed, rows in enumerate((n, N_LEARN, N_QUERIES), start=1)
+    )
+    return Dataset("synthetic", base, query, learn)
+
+
+def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
+    """Our index by codes of its vectors, then by codes of what it learned."""
+    assert data.learn is not None
+    build_seconds, built = timed(
+        lambda: RoutingIndex.build(
+            data.base,
+            degree=SERVED_DEGREE,
+            ef_construction=SERVED_EF_CONSTRUCTION,
+            entry="medoids",
+            n_threads=arguments.threads,
+        )
+    )
+    plain = RoutingIndex(built.base, built.graph)
+    plain.validate_with(data.learn[-N_KEPT:])
+    yield served("int8", plain, build_seconds, 0.0)
+    if arguments.minutes == 0:
+        return
+    learn_seconds, report = timed(
+        lambda: built.learn(
+            data.learn,
+            SERVED_BUDGET,
+            SERVED_RERANK,
+            minutes=arguments.minutes,
+            k=N_ANSWERS,
+            n_threads=arguments.threads,
+        )
+    )
+    if report.is_better:
+        yield served("learned int8", built, build_seconds, learn_seconds)
+
+
+def served(name: str, index: RoutingIndex, build_seconds: float, learn_seconds: float) -> Entrant:
+    """An index with codes, calibrated."""
+    index.renumber()
+    index.compress("int8", "float16")
+    index.setting(TARGET, N_ANSWERS)
+
+    def search(queries: NDArray[np.float32]) -> NDArray[np.int64]:
+        return index.search(queries, N_ANSWERS, recall=TARGET, n_threads=1).ids
+
+    assert index.validation is not None
+    found = index.search(index.validation.queries, N_ANSWERS, recall=TARGET)
+    n_scored = float(found.n_routing.mean())
+    return Entrant(name, build_seconds, learn_seconds, index.n_bytes, search, n_scored)
+
+
+def theirs(data: Dataset, arguments: argparse.Namespace) -> Entrant:
+    """hnswlib, at the least ef that reaches the recall on validation queries."""
+    assert data.learn is not None
+    peer = Hnswlib(32, 200, n_threads=arguments.threads)
+    seconds, _ = timed(lambda: peer.build(data))
+
+    def search(queries: NDArray[np.float32]) -> NDArray[np.int64]:
+        return peer.search(queries, N_ANSWERS)
+
+    kept = Dataset(data.name, data.base, data.learn[-N_KEPT:])
+    truth = exact_neighbors(kept.base, kept.query, N_ANSWERS, kept.metric)
+
+    def recall_with(ef: int) -> float:
+        peer.set(ef)
+        return recall(search(kept.query), kept, truth)
+
+    peer.set(bisect_left(range(MAX_EF), TARGET, lo=N_ANSWERS, key=recall_with))
+    n_bytes = peer.n_bytes()
+    assert n_bytes is not None
+    return Entrant("hnswlib", seconds, 0.0, n_bytes, search, None)
+
+
+def recall(ids: NDArray[np.int64], data: Dataset, truth: Truth) -> float:
+    """Recall@10 of answers."""
+    distances = exact_distances(data.base, data.query, ids, data.metric)
+    return knn_recall_at(distances, truth.distances, N_ANSWERS)
+
+
+def rows(n: int, arguments: argparse.Namespace) -> list[list[str]]:
+    """Measure one size."""
+    data = dataset(n, arguments)
+    entrants = [*ours(data, arguments)]
+    peak = peak_mb()
+    entrants.append(theirs(data, arguments))
+    truth = exact_neighbors(data.base, data.query, N_ANSWERS, data.metric)
+    for _ in range(arguments.rounds):
+        for one in entrants:
+            one.seconds.append(timed(partial(one.search, data.query))[0])
+    result = []
+    for one in entrants:
+        pairs = zip(entrants[-1].seconds, one.seconds, strict=True)
+        ratio = statistics.median(other / own for other, own in pairs)
+        result.append(
+            [
+                f"{n:,}",
+                one.name,
+                f"{one.build_seconds:.0f}",
+                f"{one.learn_seconds:.0f}",
+                f"{recall(one.search(data.query), data, truth):.4f}",
+                "–" if one.n_scored is None else f"{one.n_scored:,.0f}",
+                f"{N_QUERIES / min(one.seconds):,.0f}",
+                f"{ratio:.2f}",
+                f"{one.n_bytes / n:.0f}",
+                f"{peak:,.0f}",
+            ]
+        )
+    return result
+
+
+def main() -> None:
+    """Print a Markdown table, size by size."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--vertices", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
+    context = multiprocessing.get_context("spawn")
+    for n in arguments.vertices:
+        with context.Pool(1) as pool:
+            for cells in pool.apply(rows, (n, arguments)):
+                print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
