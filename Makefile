@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
 LINTED := src tests benchmarks examples
 
-.PHONY: demo test lint format stubs sanitize paper-smoke clean
+.PHONY: demo test lint format stubs sanitize profile paper-smoke clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -51,6 +51,13 @@ sanitize: $(VENV)/core
 	  $(BIN)/python tests/run_against.py $(SANITIZED) -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_storage.py tests/test_imports.py \
 	  tests/test_fuzz_index.py
+
+# Where searches spend their time, by perf, on a core built with debug information.
+PROFILED := build/profiled
+profile: $(VENV)/core
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --upgrade --target $(PROFILED) \
+	  -C cmake.build-type=RelWithDebInfo -C build-dir=build/profile .
+	$(BIN)/python benchmarks/time_spent.py $(PROFILED) $(DATA)
 
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
