@@ -45,6 +45,7 @@ struct Scratch {
   std::vector<VertexId> fresh;
   std::vector<VertexId> places;
   std::vector<float> scores;
+  std::vector<Key> keys;
   std::vector<Key> best;
 
   template <class Frontier>
@@ -90,9 +91,11 @@ class Walk {
     scratch.fresh.resize(graph.max_width);
     scratch.places.resize(graph.max_width);
     scratch.scores.resize(graph.max_width);
+    scratch.keys.resize(graph.max_width);
     fresh_ = scratch.fresh.data();
     places_ = scratch.places.data();
     scores_ = scratch.scores.data();
+    keys_ = scratch.keys.data();
   }
 
   // The walk does not see this vertex, as if it were not in the graph.
@@ -132,14 +135,19 @@ class Walk {
   Key absorb() {
     scorer_.score(*rows_, places_, n_fresh_, scores_);
     Key best = std::numeric_limits<Key>::max();
+    std::size_t n = 0;
+    const std::size_t n_known = frontier_.size();
     for (std::size_t i = 0; i < n_fresh_; ++i) {
       const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
-      if (key <= limit_ || frontier_.size() < slack_.kept) frontier_.push(key);
       best = std::min(best, key);
+      keys_[n] = key;
+      n += key <= limit_ || n_known + n < slack_.kept;
     }
+    frontier_.push(keys_, n);
     if constexpr (Frontier::kIsRanked) {
       if (slack_.k > 0 && frontier_.size() >= slack_.k) {
         limit_ = slack_.limit(frontier_.at(slack_.k - 1));
+        frontier_.forget_beyond(limit_, slack_.kept);
       }
     }
     if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
@@ -202,6 +210,7 @@ class Walk {
   VertexId* places_;  // of the fresh ones in the rows that they are scored by
   const Rows* rows_ = nullptr;
   float* scores_;
+  Key* keys_;
   std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
 };

@@ -49,16 +49,38 @@ class SortedFrontier {
     if (keys_.size() < capacity) keys_.resize(capacity);
   }
 
-  void push(Key key) {
+  // Adds vertices in one pass over those that are farther; sorts the keys given.
+  void push(Key* fresh, std::size_t n) {
+    Key* const keys = keys_.data();
     if (size_ == capacity_) {
-      if (key >= keys_[size_ - 1]) return;
-      --size_;
+      const auto is_worse = [worst = keys[size_ - 1]](Key key) { return key > worst; };
+      n = static_cast<std::size_t>(std::remove_if(fresh, fresh + n, is_worse) - fresh);
     }
-    const std::size_t at = rank_of(key);
-    std::memmove(keys_.data() + at + 1, keys_.data() + at, (size_ - at) * sizeof(Key));
-    keys_[at] = key;
-    ++size_;
-    next_ = std::min(next_, at);
+    std::sort(fresh, fresh + n);
+    std::size_t n_old = size_;
+    while (n_old + n > capacity_) --(n_old == 0 || fresh[n - 1] > keys[n_old - 1] ? n : n_old);
+    size_ = n_old + n;
+    std::size_t end = size_;
+    while (n > 0 && n_old > 0) {
+      if (n_old >= kStretch && keys[n_old - kStretch] > fresh[n - 1]) {
+        n_old -= kStretch;
+        end -= kStretch;
+        std::memmove(keys + end, keys + n_old, kStretch * sizeof(Key));
+        continue;
+      }
+      const bool is_old = keys[n_old - 1] > fresh[n - 1];
+      keys[--end] = is_old ? keys[n_old - 1] : fresh[n - 1];
+      n_old -= is_old;
+      n -= !is_old;
+    }
+    std::copy_n(fresh, n, keys);
+    next_ = n > 0 ? 0 : std::min(next_, end);
+  }
+
+  // Forgets what is beyond the limit, but for the `kept` best.
+  void forget_beyond(Key limit, std::size_t kept) {
+    while (size_ > kept && keys_[size_ - 1] > limit) --size_;
+    next_ = std::min(next_, size_);
   }
 
   std::size_t size() const { return size_; }
@@ -87,16 +109,7 @@ class SortedFrontier {
   }
 
  private:
-  std::size_t rank_of(Key key) const {
-    std::size_t low = 0;
-    for (std::size_t n = size_; n > 0;) {
-      const std::size_t half = n / 2;
-      const bool right = keys_[low + half] < key;
-      low = right ? low + half + 1 : low;
-      n = right ? n - half - 1 : half;
-    }
-    return low;
-  }
+  static constexpr std::size_t kStretch = 16;  // entries that are moved at a time
 
   std::vector<Key> keys_;
   std::size_t capacity_ = 0;
@@ -112,6 +125,10 @@ class HeapFrontier {
     capacity_ = capacity;
     heap_.clear();
     kept_.clear();
+  }
+
+  void push(const Key* fresh, std::size_t n) {
+    std::for_each(fresh, fresh + n, [this](Key key) { push(key); });
   }
 
   void push(Key key) {
