@@ -192,7 +192,8 @@ def test_a_search_with_slack_equals_its_twin(
 ) -> None:
     """The core ends as the twin does: ids, order, counts and everything visited.
 
-    Small integers have exact scores; `biased` routes by inner products that are half distances.
+    Small integers have exact scores; `biased` routes by inner products that are half the distances
+    of other vectors, not far from the true ones.
     """
     rng = np.random.default_rng(seed)
     dim = 3
@@ -205,9 +206,11 @@ def test_a_search_with_slack_equals_its_twin(
     space, scores = original_space(base), ((vectors - query) ** 2).sum(axis=1)
     true, offset, n_rerank = scores, 0.0, 0
     if metric == "biased":
-        halves = (-0.5 * (vectors**2).sum(axis=1)).astype(np.float32)
-        space = RoutingSpace(base.rows, dim, "ip", bias=halves, origin=1.0)
-        scores = -(vectors @ query[0]) - halves
+        routed = vectors + rng.integers(-1, 2, vectors.shape).astype(np.float32)
+        halves = (-0.5 * (routed**2).sum(axis=1)).astype(np.float32)
+        rows = BaseVectors.of(routed, "l2").rows
+        space = RoutingSpace(rows, dim, "ip", bias=halves, origin=1.0)
+        scores = -(routed @ query[0]) - halves
         offset, n_rerank = 0.5 * float((query**2).sum()), 5
     if metric == "cosine":
         scores, offset = -(vectors @ query[0]), 1.0
@@ -228,6 +231,7 @@ def test_a_search_with_slack_equals_its_twin(
     missing = k - len(answers)
     assert found.ids[0].tolist() == [v for _, v in answers] + [-1] * missing
     assert found.n_routing[0] == len(walk.scores)
+    assert found.n_rerank[0] == (len(kept) if n_rerank else 0)
     assert found.n_hops[0] == walk.n_hops
     assert found.trace is not None
     assert found.trace.of(0).tolist() == list(walk.scores)
