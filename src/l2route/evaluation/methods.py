@@ -199,7 +199,6 @@ VARIANTS = (
     Variant("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
     Variant("l2route", "int4, NSG", lambda seed, _: Routed("int4", graph="nsg", seed=seed)),
     Variant("l2route-learned", "int8", _learned("int8", None)),
-    Variant("l2route-learned", "int4", _learned("int4", None)),
     Variant("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
     Variant("l2route-learned64", "int8", _learned("int8", 64)),
     Variant("hnswlib", "M=16, ef 200", lambda seed, _: Hnswlib(32, 200, seed)),
