@@ -8,7 +8,7 @@ from hypothesis import settings
 from numpy.typing import NDArray
 
 from l2route.graph import Graph, GraphOptions, build_graph
-from l2route.search import BaseVectors, RoutingSpace, original_space
+from l2route.spaces import BaseVectors, RoutingSpace, original_space
 
 settings.register_profile("l2route", deadline=None)
 settings.load_profile("l2route")

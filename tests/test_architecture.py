@@ -22,6 +22,7 @@ LAYERS = (
     {"metrics"},
     {"graph"},
     {"imports"},
+    {"spaces"},
     {"search"},
     {"compression", "calibration"},
     {"storage"},

@@ -24,7 +24,8 @@ from l2route.compression import (
 from l2route.data import METRICS
 from l2route.index import RoutingIndex, load
 from l2route.memory import pack_codes, pad_rows, padded_dim
-from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space, pca_space
+from l2route.search import Searcher
+from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
 
 SIMD_LEVELS = _core.simd_levels()
 N, DIM = 600, 20

@@ -15,7 +15,7 @@ from l2route.data import Metric
 from l2route.datasets import demo_words
 from l2route.graph import Graph, GraphKind
 from l2route.metrics import knn_recall_at
-from l2route.search import BaseVectors, RoutingSpace
+from l2route.spaces import BaseVectors, RoutingSpace
 from l2route.truth import exact_distances, exact_neighbors
 
 WORDS = demo_words(n_base=2_000, n_learn=1_500, n_query=300).dataset

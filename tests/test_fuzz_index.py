@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from l2route.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.search import BaseVectors, RoutingSpace, pca_space
+from l2route.spaces import BaseVectors, RoutingSpace, pca_space
 from l2route.storage import META, _checksum
 
 N_SEEDS, N_EACH = 8, 250

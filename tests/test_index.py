@@ -23,7 +23,8 @@ from l2route.compression import Compression
 from l2route.data import METRICS
 from l2route.graph import GRAPH_KINDS, Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, from_hnswlib, load
-from l2route.search import BaseVectors, Budget, RoutingSpace, SearchResult, pca_space
+from l2route.search import SearchResult
+from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.storage import META, read_index, write_index
 from l2route.truth import exact_distances, exact_neighbors
 

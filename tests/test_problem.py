@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
-from l2route.search import BaseVectors, Budget, Metric, Searcher, original_space
+from l2route.search import Metric, Searcher
+from l2route.spaces import BaseVectors, Budget, original_space
 from l2route.training import problem as posing
 from l2route.training.options import LearnOptions
 from l2route.training.problem import (

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.graph import Graph, UpperLayer
 from l2route.memory import pad_rows
-from l2route.search import BaseVectors, Budget, RoutingSpace, Searcher
+from l2route.search import Searcher
+from l2route.spaces import BaseVectors, Budget, RoutingSpace
 
 TOLERANCE = 1e-4
 MASK = 2**64 - 1

@@ -12,16 +12,8 @@ from l2route import _core
 from l2route.data import Metric
 from l2route.graph import Graph, GraphOptions, UpperLayer, build_graph
 from l2route.memory import pad_rows, padded_dim
-from l2route.search import (
-    BaseVectors,
-    Budget,
-    RoutingSpace,
-    Searcher,
-    SearchResult,
-    original_space,
-    pca_space,
-    with_origin,
-)
+from l2route.search import Searcher, SearchResult
+from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin
 
 SIMD_LEVELS = _core.simd_levels()
 

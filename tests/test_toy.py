@@ -21,7 +21,7 @@ from l2route.memory import pad_rows
 from l2route.models import space_of
 from l2route.reproduce import toy
 from l2route.reproduce.toy import Perceptron, Toy, World
-from l2route.search import BaseVectors, RoutingSpace, original_space
+from l2route.spaces import BaseVectors, RoutingSpace, original_space
 
 SHARES = {
     "original": pytest.approx(0.5475, abs=0.005),

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from l2route import RoutingIndex, load
 from l2route.datasets import demo_words
 from l2route.models import GraphFilter, space_of
-from l2route.search import Budget, Searcher, original_space
+from l2route.search import Searcher
+from l2route.spaces import Budget, original_space
 from l2route.training import loop
 from l2route.training.log import Event
 from l2route.training.loop import learn_space, make_model, plain_space

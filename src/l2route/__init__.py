@@ -3,7 +3,8 @@
 from importlib.metadata import version
 
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
-from l2route.search import Budget, SearchResult
+from l2route.search import SearchResult
+from l2route.spaces import Budget
 
 __all__ = ["Budget", "RoutingIndex", "SearchResult", "from_faiss", "from_hnswlib", "load"]
 __version__ = version("l2route")

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import check_vectors
-from l2route.search import BaseVectors, Searcher, SearchResult
+from l2route.search import Searcher, SearchResult
+from l2route.spaces import BaseVectors
 from l2route.truth import exact_neighbors
 
 DEPTH = 100

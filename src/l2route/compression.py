@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.memory import pack_codes, pad_rows, padded_dim
-from l2route.search import BaseVectors, RoutingSpace
+from l2route.spaces import BaseVectors, RoutingSpace
 
 Compression = Literal["int4", "int8", "float16"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)

@@ -27,16 +27,8 @@ from l2route.graph import (
 from l2route.imports import ImportedIndex, import_faiss, import_hnswlib
 from l2route.memory import aligned_zeros
 from l2route.parts import Parts, assemble, described, write_parts
-from l2route.search import (
-    BaseVectors,
-    Budget,
-    RoutingSpace,
-    Searcher,
-    SearchResult,
-    original_space,
-    pca_space,
-    with_origin,
-)
+from l2route.search import Searcher, SearchResult
+from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin
 from l2route.storage import read_index
 
 if TYPE_CHECKING:  # serving never imports torch

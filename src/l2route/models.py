@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from l2route.features import VertexFeatures
 from l2route.memory import pad_rows
-from l2route.search import RoutingSpace, Scorer
+from l2route.spaces import RoutingSpace, Scorer
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from l2route.graph import Graph, faiss_metric
 from l2route.index import RoutingIndex
-from l2route.search import BaseVectors, RoutingSpace
+from l2route.spaces import BaseVectors, RoutingSpace
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless it reranks more."""

@@ -25,7 +25,7 @@ from l2route.evaluation.peers import (
 )
 from l2route.graph import GraphKind
 from l2route.index import RoutingIndex
-from l2route.search import pca_space
+from l2route.spaces import pca_space
 
 N_ANSWERS = 10
 """Answers that a served index learns and is calibrated for."""

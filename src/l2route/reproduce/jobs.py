@@ -18,7 +18,8 @@ from l2route.evaluation.methods import knob_for, make_methods
 from l2route.index import RoutingIndex, load
 from l2route.metrics import first_hops, recall_at
 from l2route.reproduce.plan import Cell, Method
-from l2route.search import Searcher, SearchResult, original_space, pca_space
+from l2route.search import Searcher, SearchResult
+from l2route.spaces import original_space, pca_space
 from l2route.training.log import Event
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions

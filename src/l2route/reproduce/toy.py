@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from l2route.evaluation.toy_plot import Drawing, Panel, plot_toy
 from l2route.graph import Graph, compact_rows, hops_from, knn_lists
 from l2route.progress import bar
-from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
+from l2route.search import Searcher
+from l2route.spaces import BaseVectors, RoutingSpace, original_space
 from l2route.training.log import Event
 from l2route.training.loop import learn_space, torch_threads
 from l2route.training.options import LearnOptions

@@ -15,7 +15,7 @@ from l2route.features import principal_axes, vertex_features
 from l2route.models import GraphFilter, RoutingModel, space_of
 from l2route.networks import FeedForward, FilterNetwork, GraphNetwork
 from l2route.oracle import HopOracle
-from l2route.search import BaseVectors, RoutingSpace, original_space, pca_space
+from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.log import Event, event_log
 from l2route.training.options import LearnOptions

@@ -11,7 +11,8 @@ from l2route.data import check_vectors, normalize, split_learn, validation_mask
 from l2route.graph import Graph
 from l2route.metrics import knn_recall_at
 from l2route.oracle import BLOCK_TARGETS
-from l2route.search import BaseVectors, RoutingSpace, Searcher, original_space
+from l2route.search import Searcher
+from l2route.spaces import BaseVectors, RoutingSpace, original_space
 from l2route.training.options import LearnOptions
 from l2route.truth import Truth, exact_distances, exact_neighbors
 
