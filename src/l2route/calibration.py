@@ -14,6 +14,8 @@ from l2route.truth import exact_neighbors
 
 DEPTH = 100
 """True neighbours kept of each query, at the most."""
+LOSS_K, LOSS_EF = 10, 64
+"""Answers and beam width at which the loss of compression is measured."""
 N_KEPT = 2000
 """Queries kept, at the most."""
 RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
@@ -86,6 +88,16 @@ class Loss:
     ef: int
     before: float
     after: float
+
+    @classmethod
+    def of(cls, before: Searcher, after: Searcher, validation: Validation) -> "Loss":
+        """Measure it."""
+        k = min(LOSS_K, validation.neighbors.shape[1])
+        recalls = [
+            validation.recall(searcher.search(validation.queries, k, ef=LOSS_EF).ids)
+            for searcher in (before, after)
+        ]
+        return cls(after.space.name, k, LOSS_EF, *recalls)
 
 
 def calibrate(

@@ -39,8 +39,6 @@ if TYPE_CHECKING:  # serving never imports torch
 
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else."""
-LOSS_K, LOSS_EF = 10, 64
-"""Answers and beam width at which the loss of compression is measured."""
 
 
 class RoutingIndex:
@@ -315,7 +313,9 @@ class RoutingIndex:
         gone = (source.space.name, compressed.name)
         kept = [each for each in self.spaces[1:] if each.name not in gone]
         self._reset(base, [*kept, compressed])
-        self._measure_loss(source, compressed.name)
+        if self.validation is not None:
+            after = self.searcher(compressed.name)
+            self._losses[compressed.name] = Loss.of(source, after, self.validation)
 
     def _reset(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> None:
         """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
@@ -329,16 +329,6 @@ class RoutingIndex:
         self.base, self._searchers = base, every
         self._settings = {key: value for key, value in self._settings.items() if key[0] in kept}
         self._losses = {name: loss for name, loss in self._losses.items() if name in kept}
-
-    def _measure_loss(self, before: Searcher, name: str) -> None:
-        if self.validation is None:
-            return
-        k = min(LOSS_K, self.validation.neighbors.shape[1])
-        recalls = [
-            self.validation.recall(searcher.search(self.validation.queries, k, ef=LOSS_EF).ids)
-            for searcher in (before, self.searcher(name))
-        ]
-        self._losses[name] = Loss(name, k, LOSS_EF, *recalls)
 
     def renumber(self) -> None:
         """Give vertices that lie near each other in the graph numbers near each other.
