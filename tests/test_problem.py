@@ -7,9 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex
+from l2route.data import Metric
 from l2route.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
-from l2route.search import Metric, Searcher
+from l2route.search import Searcher
 from l2route.spaces import BaseVectors, Budget, original_space
 from l2route.training import problem as posing
 from l2route.training.options import LearnOptions
