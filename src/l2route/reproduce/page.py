@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 STRONG = 0.10
 """A difference to the paper that is coloured most strongly."""
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 72rem;
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 86rem;
        padding: 0 1rem; }
 h1 { font-size: 1.7rem; } h2 { margin-top: 2.5rem; border-top: 1px solid #ddd; padding-top: 1rem; }
 table { border-collapse: collapse; margin: .6rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .7rem; text-align: right; white-space: nowrap; }
+th, td { padding: .2rem .45rem; text-align: right; white-space: nowrap; }
 th { border-bottom: 2px solid #999; font-weight: 600; cursor: help; }
 td { border-bottom: 1px solid #eee; }
 th:nth-child(2), td:nth-child(2) { text-align: left; }
