@@ -1,7 +1,7 @@
 """What an index costs as it grows, and what it then does: build, learn, search, memory.
 
     python benchmarks/scale.py                                     # 10K and 100K vectors
-    python benchmarks/scale.py --vertices 10000 100000 1000000     # an hour, mostly building
+    python benchmarks/scale.py --vertices 10000 100000 1000000
     python benchmarks/scale.py --words --vertices 10000 100000 380000   # glove.6B.50d
 
 Synthetic vectors near a curved surface of 16 dimensions, or words. Ours: NSW of degree 32, int8

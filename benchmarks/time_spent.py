@@ -69,17 +69,8 @@ def profile(directory: Path, path: Path, index: Path, scratch: Path) -> dict[str
     subprocess.run([*sampling, *searching], check=True)
     (core,) = (directory / "l2route").glob("_core*.so")
     objects = f"{core.name},libc.so.6"
-    asking = [
-        "perf",
-        "report",
-        "--stdio",
-        "-i",
-        str(record),
-        "--sort",
-        "srcfile",
-        "--dsos",
-        objects,
-    ]
+    asking = ["perf", "report", "--stdio", "--sort", "srcfile", "--dsos", objects]
+    asking += ["-i", str(record)]
     return shares(subprocess.run(asking, check=True, capture_output=True, text=True).stdout)
 
 
@@ -99,10 +90,10 @@ def main() -> None:
     from l2route.evaluation.methods import Routed
 
     for path in options.files:
-        columns = []
+        data, columns = Dataset.read(path), []
         for codes in CODES:
             served = Routed(codes)
-            served.build(Dataset.read(path))
+            served.build(data)
             served.set(round(1000 * TARGET))
             with TemporaryDirectory() as scratch:
                 index = Path(scratch, "index")
