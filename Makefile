@@ -48,7 +48,7 @@ sanitize: $(VENV)/core
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(BIN)/python tests/run_against.py $(SANITIZED) -p no:cacheprovider \
+	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_storage.py tests/test_imports.py \
 	  tests/test_fuzz_index.py
 
@@ -57,7 +57,7 @@ PROFILED := build/profiled
 profile: $(VENV)/core
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --upgrade --target $(PROFILED) \
 	  -C cmake.build-type=RelWithDebInfo -C build-dir=build/profile .
-	$(BIN)/python benchmarks/time_spent.py $(PROFILED) $(DATA)
+	$(BIN)/python tests/run_against.py $(PROFILED) benchmarks/time_spent.py $(DATA)
 
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -16,8 +16,7 @@ from l2route import RoutingIndex
 from l2route.calibration import N_KEPT
 from l2route.compression import COMPRESSIONS
 from l2route.data import Dataset
-from l2route.metrics import knn_recall_at
-from l2route.truth import exact_distances, exact_neighbors
+from l2route.evaluation.judge import Judge
 
 TARGETS = (0.90, 0.95, 0.99)
 N_ANSWERS = 10
@@ -35,7 +34,7 @@ def main() -> None:
             raise ValueError(f"{path}: expected training queries (learn), got none")
         built = RoutingIndex.build(data.base, data.metric, degree=32, entry="medoids")
         built.validate_with(data.learn[-N_KEPT:])
-        truth = exact_neighbors(data.base, data.query, N_ANSWERS, data.metric)
+        judge = Judge(data, N_ANSWERS)
         indexes = {"float32": built}
         for compression in COMPRESSIONS[::-1]:
             index = RoutingIndex(built.base, built.graph, validation=built.validation)
@@ -53,8 +52,7 @@ def main() -> None:
                     found = index.search(data.query, N_ANSWERS, recall=target, n_threads=1)
                     if turn:
                         seconds[name].append(time.perf_counter() - begin)
-                    distances = exact_distances(data.base, data.query, found.ids, data.metric)
-                    recalls[name] = knn_recall_at(distances, truth.distances, N_ANSWERS)
+                    recalls[name] = judge.recall(found.ids)
             for name, spent in seconds.items():
                 pairs = zip(seconds["float32"], spent, strict=True)
                 ratio = statistics.median(plain / own for plain, own in pairs)

@@ -28,6 +28,7 @@ from l2route import RoutingIndex
 from l2route.calibration import N_KEPT
 from l2route.data import Dataset
 from l2route.datasets import demo_words
+from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import (
     N_ANSWERS,
     SERVED_BUDGET,
@@ -36,8 +37,6 @@ from l2route.evaluation.methods import (
     SERVED_RERANK,
 )
 from l2route.evaluation.peers import Hnswlib
-from l2route.metrics import knn_recall_at
-from l2route.truth import Truth, exact_distances, exact_neighbors
 
 TARGET = 0.95
 MAX_EF = 2000
@@ -139,22 +138,16 @@ def theirs(data: Dataset, arguments: argparse.Namespace) -> Entrant:
         return peer.search(queries, N_ANSWERS)
 
     kept = Dataset(data.name, data.base, data.learn[-N_KEPT:])
-    truth = exact_neighbors(kept.base, kept.query, N_ANSWERS, kept.metric)
+    judge = Judge(kept, N_ANSWERS)
 
     def recall_with(ef: int) -> float:
         peer.set(ef)
-        return recall(search(kept.query), kept, truth)
+        return judge.recall(search(kept.query))
 
     peer.set(bisect_left(range(MAX_EF), TARGET, lo=N_ANSWERS, key=recall_with))
     n_bytes = peer.n_bytes()
     assert n_bytes is not None
     return Entrant("hnswlib", seconds, 0.0, n_bytes, search, None)
-
-
-def recall(ids: NDArray[np.int64], data: Dataset, truth: Truth) -> float:
-    """Recall@10 of answers."""
-    distances = exact_distances(data.base, data.query, ids, data.metric)
-    return knn_recall_at(distances, truth.distances, N_ANSWERS)
 
 
 def rows(n: int, arguments: argparse.Namespace) -> list[list[str]]:
@@ -163,7 +156,7 @@ def rows(n: int, arguments: argparse.Namespace) -> list[list[str]]:
     entrants = [*ours(data, arguments)]
     peak = peak_mb()
     entrants.append(theirs(data, arguments))
-    truth = exact_neighbors(data.base, data.query, N_ANSWERS, data.metric)
+    judge = Judge(data, N_ANSWERS)
     for _ in range(arguments.rounds):
         for one in entrants:
             one.seconds.append(timed(partial(one.search, data.query))[0])
@@ -177,7 +170,7 @@ def rows(n: int, arguments: argparse.Namespace) -> list[list[str]]:
                 one.name,
                 f"{one.build_seconds:.0f}",
                 f"{one.learn_seconds:.0f}",
-                f"{recall(one.search(data.query), data, truth):.4f}",
+                f"{judge.recall(one.search(data.query)):.4f}",
                 "–" if one.n_scored is None else f"{one.n_scored:,.0f}",
                 f"{N_QUERIES / min(one.seconds):,.0f}",
                 f"{ratio:.2f}",

@@ -11,10 +11,17 @@ import argparse
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
+from l2route import RoutingIndex, _core, load
+from l2route.calibration import N_KEPT
+from l2route.data import Dataset
+from l2route.evaluation.methods import N_ANSWERS, SERVED_DEGREE, SERVED_EF_CONSTRUCTION
+
+RUN_AGAINST = Path(__file__).parents[1] / "tests/run_against.py"
 TARGET = 0.95
 SECONDS = 10.0
 CODES: tuple[Literal["int8", "int4"], ...] = ("int8", "int4")
@@ -30,21 +37,32 @@ PARTS = {
 """Beginnings of the names of source files, by part; what no part has is the rest."""
 
 
-def use(directory: Path) -> None:
-    """Import the package from a directory, not the one that is installed."""
-    sys.meta_path[:] = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
-    sys.path.insert(0, str(directory))
+def served(data: Dataset) -> Iterator[RoutingIndex]:
+    """Indexes by codes over one graph, calibrated."""
+    if data.learn is None:
+        raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+    built = RoutingIndex.build(
+        data.base,
+        data.metric,
+        degree=SERVED_DEGREE,
+        ef_construction=SERVED_EF_CONSTRUCTION,
+        entry="medoids",
+    )
+    built.validate_with(data.learn[-N_KEPT:])
+    built.renumber()
+    for codes in CODES:
+        index = RoutingIndex(built.base, built.graph, (), built.labels, built.validation)
+        index.compress(codes, "float16")
+        index.setting(TARGET, N_ANSWERS)
+        yield index
 
 
 def search(path: Path, index: Path) -> None:
     """Search over and over; this is what perf looks at."""
-    import l2route
-    from l2route.data import Dataset
-
-    loaded, queries = l2route.load(index, verify=False), Dataset.read(path).query
+    loaded, queries = load(index, verify=False), Dataset.read(path).query
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end:
-        loaded.search(queries, recall=TARGET, n_threads=1)
+        loaded.search(queries, N_ANSWERS, recall=TARGET, n_threads=1)
 
 
 def shares(report: str) -> dict[str, float]:
@@ -61,13 +79,13 @@ def shares(report: str) -> dict[str, float]:
     return {part: 100 * share / whole for part, share in found.items()}
 
 
-def profile(directory: Path, path: Path, index: Path, scratch: Path) -> dict[str, float]:
+def profile(path: Path, index: Path, scratch: Path) -> dict[str, float]:
     """Search an index in a process of its own, under perf."""
-    record = scratch / "perf.data"
-    searching = [sys.executable, __file__, str(directory), str(path), "--index", str(index)]
+    record, core = scratch / "perf.data", Path(_core.__file__)
+    against = [sys.executable, str(RUN_AGAINST), str(core.parent.parent)]
+    searching = [*against, __file__, str(path), "--index", str(index)]
     sampling = ["perf", "record", "-q", "-F", "1000", "-e", "cpu-clock", "-o", str(record), "--"]
     subprocess.run([*sampling, *searching], check=True)
-    (core,) = (directory / "l2route").glob("_core*.so")
     objects = f"{core.name},libc.so.6"
     asking = ["perf", "report", "--stdio", "--sort", "srcfile", "--dsos", objects]
     asking += ["-i", str(record)]
@@ -77,28 +95,19 @@ def profile(directory: Path, path: Path, index: Path, scratch: Path) -> dict[str
 def main() -> None:
     """Print a table for every file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("directory", type=Path, help="where the package is, built for this")
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--index", type=Path, help="search this one with the queries of a file")
     options = parser.parse_args()
-    directory = options.directory.resolve()
-    use(directory)
     if options.index is not None:
         search(options.files[0], options.index)
         return
-    from l2route.data import Dataset
-    from l2route.evaluation.methods import Routed
-
     for path in options.files:
-        data, columns = Dataset.read(path), []
-        for codes in CODES:
-            served = Routed(codes)
-            served.build(data)
-            served.set(round(1000 * TARGET))
+        columns = []
+        for index in served(Dataset.read(path)):
             with TemporaryDirectory() as scratch:
-                index = Path(scratch, "index")
-                served.index.save(index)
-                columns.append(profile(directory, path, index, Path(scratch)))
+                saved = Path(scratch, "index")
+                index.save(saved)
+                columns.append(profile(path, saved, Path(scratch)))
         print(f"\n| {path.stem}, recall@10 of {TARGET} | {' | '.join(CODES)} |\n|---|---|---|")
         for part in columns[0]:
             cells = (f"{column[part]:.0f}%" for column in columns)

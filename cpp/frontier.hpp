@@ -131,20 +131,6 @@ class HeapFrontier {
     std::for_each(fresh, fresh + n, [this](Key key) { push(key); });
   }
 
-  void push(Key key) {
-    if (kept_.size() == capacity_) {
-      if (key >= kept_.front()) return;
-      std::pop_heap(kept_.begin(), kept_.end());
-      kept_.back() = key;
-      std::push_heap(kept_.begin(), kept_.end());
-    } else {
-      kept_.push_back(key);
-      if (kept_.size() == capacity_) std::make_heap(kept_.begin(), kept_.end());
-    }
-    heap_.push_back(key);
-    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
-  }
-
   std::optional<std::int32_t> pop(Key = kNoLimit) {
     const std::optional<std::int32_t> vertex = peek();
     if (vertex) {
@@ -168,6 +154,20 @@ class HeapFrontier {
   }
 
  private:
+  void push(Key key) {
+    if (kept_.size() == capacity_) {
+      if (key >= kept_.front()) return;
+      std::pop_heap(kept_.begin(), kept_.end());
+      kept_.back() = key;
+      std::push_heap(kept_.begin(), kept_.end());
+    } else {
+      kept_.push_back(key);
+      if (kept_.size() == capacity_) std::make_heap(kept_.begin(), kept_.end());
+    }
+    heap_.push_back(key);
+    std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+  }
+
   std::size_t capacity_ = 0;
   std::vector<Key> heap_;  // min-heap of the vertices not expanded
   std::vector<Key> kept_;  // the best visited; a max-heap once it is full

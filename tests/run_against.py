@@ -1,15 +1,14 @@
-"""Run pytest against the package in a directory instead of the one that is installed.
+"""Run a program with the package in a directory instead of the one that is installed.
 
-python tests/run_against.py DIRECTORY [pytest's arguments]
+python tests/run_against.py DIRECTORY MODULE-OR-SCRIPT [its arguments]
 """
 
+import runpy
 import sys
 from pathlib import Path
 
-import pytest
-
 if __name__ == "__main__":
-    directory = Path(sys.argv[1]).resolve()
+    directory, program = Path(sys.argv[1]).resolve(), sys.argv[2]
     # An editable install redirects imports before sys.path is asked.
     sys.meta_path[:] = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
     sys.path.insert(0, str(directory))
@@ -17,4 +16,8 @@ if __name__ == "__main__":
 
     if not Path(l2route._core.__file__).is_relative_to(directory):
         sys.exit(f"expected the core of {directory}, got {l2route._core.__file__}")
-    sys.exit(pytest.main(sys.argv[2:]))
+    sys.argv = sys.argv[2:]
+    if program.endswith(".py"):
+        runpy.run_path(program, run_name="__main__")
+    else:
+        runpy.run_module(program, run_name="__main__", alter_sys=True)

@@ -16,6 +16,7 @@ from l2route.data import Dataset
 from l2route.evaluation import compare as comparing
 from l2route.evaluation import speeds
 from l2route.evaluation.compare import Comparison, Line, Point, compare
+from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import Variant
 from l2route.truth import exact_neighbors
 
@@ -96,6 +97,14 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert line.bytes_per_vector == 100
     assert said[-1] == "round 3 of 3 done"
     assert Comparison.read(out) == result
+
+
+def test_answers_are_judged_by_their_distances() -> None:
+    """One of two equal vectors is as good as the other; nothing and strangers are worth nothing."""
+    base = np.array([[0.0], [1.0], [1.0], [5.0]], dtype=np.float32)
+    judge = Judge(Dataset("twins", base, np.zeros((1, 1), dtype=np.float32)), k=2)
+    answers = ([0, 1], [0, 2], [0, 3], [0, -1], [-1, -1])
+    assert [judge.recall(np.array([ids])) for ids in answers] == [1, 1, 0.5, 0.5, 0]
 
 
 def test_wrong_names_and_numbers_are_refused() -> None:

@@ -11,10 +11,9 @@ import numpy as np
 
 from l2route.data import Dataset
 from l2route.evaluation.context import context
+from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, VARIANTS, Method, Variant
 from l2route.formats import replacing
-from l2route.metrics import knn_recall_at
-from l2route.truth import exact_distances, exact_neighbors
 
 TARGETS = (0.90, 0.95, 0.99)
 """Recalls that methods are compared at."""
@@ -147,7 +146,7 @@ def compare(
     say = told or _ignore
     n_base, dim = data.base.shape
     result = Comparison(data.name, n_base, dim, len(data.query), seed)
-    judge = _Judge(data)
+    stopwatch = _Stopwatch(data)
     made: list[tuple[Line, Method]] = []
     for variant in VARIANTS:
         if methods is not None and variant.method not in methods:
@@ -166,9 +165,9 @@ def compare(
     for turn in range(n_rounds):
         for line, method in made:
             if turn == 0:
-                judge.explore(line, method)
+                stopwatch.explore(line, method)
             else:
-                judge.repeat(line, method)
+                stopwatch.repeat(line, method)
             _keep(result, out)
         say(f"round {turn + 1} of {n_rounds} done")
     return result
@@ -185,12 +184,11 @@ def _make(variant: Variant, data: Dataset, minutes: float, seed: int) -> tuple[L
     return Line(variant.method, variant.label, seconds, learned, size), method
 
 
-class _Judge:
-    """Times searches for all test queries and compares answers with the truth."""
+class _Stopwatch:
+    """Times searches for all test queries, and has their answers judged."""
 
     def __init__(self, data: Dataset) -> None:
-        self.data = data
-        self.truth = exact_neighbors(data.base, data.query, N_ANSWERS, data.metric)
+        self.queries, self.judge = data.query, Judge(data, N_ANSWERS)
 
     def explore(self, line: Line, method: Method) -> None:
         """Take a method's knobs one by one, until it is as good or as slow as matters."""
@@ -201,7 +199,7 @@ class _Judge:
                 return  # a recall out of its reach
             point = Point(knob, *self._quality(method), [self._time(method)])
             line.points.append(point)
-            speed = len(self.data.query) / point.seconds[0]
+            speed = len(self.queries) / point.seconds[0]
             if point.recall > HIGHEST or speed < SLOWEST:
                 return
 
@@ -212,18 +210,15 @@ class _Judge:
             point.seconds.append(self._time(method))
 
     def _time(self, method: Method) -> float:
-        method.search(self.data.query[:100], N_ANSWERS)
+        method.search(self.queries[:100], N_ANSWERS)
         begin = time.perf_counter()
-        method.search(self.data.query, N_ANSWERS)
+        method.search(self.queries, N_ANSWERS)
         return time.perf_counter() - begin
 
     def _quality(self, method: Method) -> tuple[float, float | None]:
-        data = self.data
-        ids = method.search(data.query, N_ANSWERS)
-        distances = exact_distances(data.base, data.query, ids, data.metric)
-        counts = method.count(data.query[:1000], N_ANSWERS)
-        n_computed = None if counts is None else float(counts.mean())
-        return knn_recall_at(distances, self.truth.distances, N_ANSWERS), n_computed
+        recall = self.judge.recall(method.search(self.queries, N_ANSWERS))
+        counts = method.count(self.queries[:1000], N_ANSWERS)
+        return recall, None if counts is None else float(counts.mean())
 
 
 def _keep(result: Comparison, out: Path | None) -> None:
