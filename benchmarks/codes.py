@@ -17,9 +17,9 @@ from l2route.calibration import N_KEPT
 from l2route.compression import COMPRESSIONS
 from l2route.data import Dataset
 from l2route.evaluation.judge import Judge
+from l2route.evaluation.methods import N_ANSWERS, served_graph
 
 TARGETS = (0.90, 0.95, 0.99)
-N_ANSWERS = 10
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         data = Dataset.read(path)
         if data.learn is None:
             raise ValueError(f"{path}: expected training queries (learn), got none")
-        built = RoutingIndex.build(data.base, data.metric, degree=32, entry="medoids")
+        built = served_graph(data)
         built.validate_with(data.learn[-N_KEPT:])
         judge = Judge(data, N_ANSWERS)
         indexes = {"float32": built}

@@ -19,7 +19,7 @@ from typing import Literal
 from l2route import RoutingIndex, _core, load
 from l2route.calibration import N_KEPT
 from l2route.data import Dataset
-from l2route.evaluation.methods import N_ANSWERS, SERVED_DEGREE, SERVED_EF_CONSTRUCTION
+from l2route.evaluation.methods import N_ANSWERS, served_graph
 
 RUN_AGAINST = Path(__file__).parents[1] / "tests/run_against.py"
 TARGET = 0.95
@@ -41,13 +41,7 @@ def served(data: Dataset) -> Iterator[RoutingIndex]:
     """Indexes by codes over one graph, calibrated."""
     if data.learn is None:
         raise ValueError(f"expected training queries (learn) in {data.name}, got none")
-    built = RoutingIndex.build(
-        data.base,
-        data.metric,
-        degree=SERVED_DEGREE,
-        ef_construction=SERVED_EF_CONSTRUCTION,
-        entry="medoids",
-    )
+    built = served_graph(data)
     built.validate_with(data.learn[-N_KEPT:])
     built.renumber()
     for codes in CODES:

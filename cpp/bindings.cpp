@@ -22,6 +22,7 @@
 
 #include "hop_bfs.hpp"
 #include "lessons.hpp"
+#include "prune.hpp"
 #include "searcher.hpp"
 
 namespace nb = nanobind;
@@ -367,6 +368,20 @@ Output<std::int32_t> breadth_first_order(const Matrix<std::int32_t>& neighbors,
   return array;
 }
 
+Output<std::int32_t> pruned_lists(const Matrix<float>& rows, const Matrix<std::int32_t>& candidates,
+                                  std::size_t degree, float alpha, std::size_t n_threads,
+                                  const std::string& simd) {
+  const std::size_t n = rows.shape(0), width = rows.shape(1);
+  require(padded(width) == width, "rows padded to a multiple of 16 elements");
+  require(candidates.shape(0) == n, "candidates of every row");
+  require(degree > 0, "a degree of at least 1");
+  const Rows view = make_rows(rows.data(), n, width, Element::single, ScoreKind::l2, simd);
+  auto [lists, array] = new_array<std::int32_t>({n, degree});
+  const nb::gil_scoped_release release;
+  prune_lists(view, adjacency_of(candidates), degree, alpha, n_threads, lists);
+  return array;
+}
+
 Output<float> score_rows(const AnyMatrix& rows, const Array<float>& query,
                          const std::string& scorer, const std::string& simd, std::size_t code_bits,
                          const std::optional<Array<float>>& lowest,
@@ -395,6 +410,9 @@ NB_MODULE(_core, m) {
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
   m.def("breadth_first_order", &l2route::breadth_first_order, "neighbors"_a, "entries"_a,
         "Vertices in the order of a breadth-first search from the entries [n].");
+  m.def("pruned_lists", &l2route::pruned_lists, nb::kw_only(), "rows"_a, "candidates"_a, "degree"_a,
+        "alpha"_a, "n_threads"_a, "simd"_a = "auto",
+        "Neighbour lists [n, degree] pruned by l2 out of candidates [n, width], both ways.");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
   m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a,

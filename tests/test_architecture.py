@@ -24,7 +24,7 @@ LAYERS = (
     {"imports"},
     {"spaces"},
     {"search"},
-    {"compression", "calibration"},
+    {"compression", "calibration", "refinement"},
     {"storage"},
     {"parts"},
     {"oracle"},

@@ -113,6 +113,26 @@ def test_what_people_read(workdir: Path, run) -> None:
     assert "sift1m" in {entry["name"] for entry in json.loads(run("datasets --json")[1])}
 
 
+def test_refine_gives_other_neighbours(workdir: Path, run) -> None:
+    """`refine` over the index or beside it; answers keep their names, wrong numbers are told."""
+    assert run(BUILD)[0] == 0
+    line = "search {} --queries data.npz:query -k 1 --ef 300"
+    before = json.loads(run("info words.l2r --json")[1])["graph"]
+    answers = run(line.format("words.l2r"))[1]
+    code, out, _ = run("refine words.l2r -o better.l2r --candidates 20 --threads 1 --json")
+    assert code == 0
+    after = json.loads(out)["graph"]
+    assert after["mean_degree"] > before["mean_degree"]
+    assert after["n_unreachable"] == 0
+    assert json.loads(run("info words.l2r --json")[1])["graph"] == before
+    assert run(line.format("better.l2r"))[1] == answers
+    assert run("refine words.l2r --degree 4")[0] == 0
+    assert json.loads(run("info words.l2r --json")[1])["graph"]["max_degree"] == 4
+    code, _, err = run("refine words.l2r --alpha 0.5")
+    assert code == 2
+    assert "alpha" in err
+
+
 def test_compress_and_ask_for_a_recall(workdir: Path, run) -> None:
     """`compress` says what it costs; `search --recall` finds its setting; `info` tells both."""
     assert run(BUILD)[0] == 0

@@ -18,6 +18,11 @@ def score_rows(rows: Annotated[NDArray, dict(shape=(None, None), order='C', devi
 def breadth_first_order(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
     """Vertices in the order of a breadth-first search from the entries [n]."""
 
+def pruned_lists(*, rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], candidates: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], degree: int, alpha: float, n_threads: int, simd: str = 'auto') -> NDArray[numpy.int32]:
+    """
+    Neighbour lists [n, degree] pruned by l2 out of candidates [n, width], both ways.
+    """
+
 def hops_to_targets(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
     """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
 

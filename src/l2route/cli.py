@@ -25,7 +25,16 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
 from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
-from l2route.index_commands import Index, Json, OutInstead, Space, compress, info, print_info
+from l2route.index_commands import (
+    Index,
+    Json,
+    OutInstead,
+    Space,
+    compress,
+    info,
+    print_info,
+    refine,
+)
 from l2route.progress import bar, learning_bars
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
@@ -284,7 +293,7 @@ def demo(
     run_demo(out, Console(), seed)
 
 
-for command in (compress, info, compare, paper.reproduce, paper.progress, paper.report):
+for command in (refine, compress, info, compare, paper.reproduce, paper.progress, paper.report):
     app.command()(command)
 app.add_typer(export, name="export")
 

@@ -27,6 +27,7 @@ from l2route.graph import (
 from l2route.imports import ImportedIndex, import_faiss, import_hnswlib
 from l2route.memory import aligned_zeros
 from l2route.parts import Parts, assemble, described, write_parts
+from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin
 from l2route.storage import read_index
@@ -329,6 +330,39 @@ class RoutingIndex:
         self.base, self._searchers = base, every
         self._settings = {key: value for key, value in self._settings.items() if key[0] in kept}
         self._losses = {name: loss for name, loss in self._losses.items() if name in kept}
+
+    def refine(
+        self,
+        degree: int | None = None,
+        n_candidates: int = N_CANDIDATES,
+        alpha: float = ALPHA,
+        n_threads: int = 0,
+    ) -> None:
+        """Give every vertex better neighbours, so that walks find as much with fewer distances.
+
+        They are chosen from what the graph finds nearest to it, and from those that it has: near,
+        but not near each other. To be done before learning, which is for one graph; settings and
+        losses measured before are forgotten.
+
+        Args:
+            degree: largest number of neighbours; by default as it is.
+            n_candidates: nearest vertices to choose from.
+            alpha: a neighbour is left out if a nearer one is so many times nearer to it than the
+                vertex is, in squared distances. At 1 the fewest are kept.
+            n_threads: threads to use; 0 for all cores. The graph is the same for any number.
+        """
+        self.graph = refine_graph(
+            self.graph,
+            self.base,
+            degree=degree,
+            n_candidates=n_candidates,
+            alpha=alpha,
+            n_threads=n_threads,
+        )
+        self._searchers = {
+            space.name: Searcher(self.graph, space, self.base) for space in self.spaces
+        }
+        self._settings, self._losses = {}, {}
 
     def renumber(self) -> None:
         """Give vertices that lie near each other in the graph numbers near each other.

@@ -1,4 +1,4 @@
-"""The command line's part for an index that is there: `info` and `compress`."""
+"""The command line's part for an index that is there: `info`, `refine` and `compress`."""
 
 import json
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from rich.table import Table
 from l2route.compression import Compression
 from l2route.formats import read_array
 from l2route.index import RoutingIndex, load
+from l2route.refinement import ALPHA, N_CANDIDATES
 from l2route.storage import check_target
 
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
@@ -45,6 +46,29 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
     if losses:
         table.add_row("compression", "\n".join(map(_loss, losses)))
     Console().print(table)
+
+
+def refine(
+    index: Index,
+    degree: Annotated[
+        int | None, typer.Option(help="Largest number of neighbours; by default as it is.")
+    ] = None,
+    candidates: Annotated[
+        int, typer.Option(help="Nearest vertices that neighbours are chosen from.")
+    ] = N_CANDIDATES,
+    alpha: Annotated[float, typer.Option(help="From 1 up: more keeps more neighbours.")] = ALPHA,
+    threads: Annotated[int, typer.Option(help="0 for all cores.")] = 0,
+    out: OutInstead = None,
+    as_json: Json = False,
+) -> None:
+    """Give every vertex better neighbours, and neighbours numbers near each other."""
+    target = index if out is None else out
+    check_target(target)
+    opened = load(index)
+    opened.refine(degree, candidates, alpha, threads)
+    opened.renumber()
+    opened.save(target)
+    print_info(opened, as_json)
 
 
 def compress(

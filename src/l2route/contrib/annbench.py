@@ -76,7 +76,7 @@ class L2Route:
         self._compress(index)
 
     def _built(self, vectors: NDArray[Any]) -> RoutingIndex:
-        return RoutingIndex.build(
+        index = RoutingIndex.build(
             vectors,
             METRICS[self.metric],
             graph=self.params["graph"],
@@ -84,6 +84,9 @@ class L2Route:
             ef_construction=self.params["ef_construction"],
             entry="medoids" if self.params["graph"] == "nsw" else "medoid",
         )
+        if index.base.metric != "ip":
+            index.refine(n_threads=1)
+        return index
 
     def _compress(self, index: RoutingIndex) -> None:
         index.renumber()

@@ -23,7 +23,6 @@ from l2route.evaluation.peers import (
     Usearch,
     Vectors,
 )
-from l2route.graph import GraphKind
 from l2route.index import RoutingIndex
 from l2route.spaces import pca_space
 
@@ -31,6 +30,22 @@ N_ANSWERS = 10
 """Answers that a served index learns and is calibrated for."""
 SERVED_DEGREE, SERVED_EF_CONSTRUCTION = 32, 300
 SERVED_BUDGET, SERVED_RERANK = 1024, 64
+
+
+def served_graph(data: Dataset, seed: int = 0, n_threads: int = 1) -> RoutingIndex:
+    """The index that ours are made of: a refined graph over the vectors as they are."""
+    index = RoutingIndex.build(
+        data.base,
+        data.metric,
+        degree=SERVED_DEGREE,
+        ef_construction=SERVED_EF_CONSTRUCTION,
+        entry="medoids",
+        seed=seed,
+        n_threads=n_threads,
+    )
+    if data.metric != "ip":
+        index.refine(n_threads=n_threads)
+    return index
 
 
 class Method(Protocol):
@@ -101,7 +116,6 @@ class Routed:
         learns: learn from the training queries; if not, codes are of the vectors as they are, or
             of their principal components.
         dim: routing dimension; the original one if not given, or if that is no larger.
-        graph: nsw or nsg.
         minutes: time to learn for, at the most.
         seed: of every random choice.
     """
@@ -114,11 +128,10 @@ class Routed:
         *,
         learns: bool = False,
         dim: int | None = None,
-        graph: GraphKind = "nsw",
         minutes: float = 10.0,
         seed: int = 0,
     ) -> None:
-        self.routing, self.graph, self.learns = routing, graph, learns
+        self.routing, self.learns = routing, learns
         self.dim, self.minutes, self.seed = dim, minutes, seed
         self.recall = self.knobs[0] / 1000
         self.learn_seconds = 0.0
@@ -128,15 +141,7 @@ class Routed:
         if data.learn is None:
             raise ValueError(f"expected training queries (learn) in {data.name}, got none")
         dim = None if self.dim is None or self.dim >= data.base.shape[1] else self.dim
-        index = RoutingIndex.build(
-            data.base,
-            data.metric,
-            graph=self.graph,
-            degree=SERVED_DEGREE,
-            ef_construction=SERVED_EF_CONSTRUCTION,
-            entry="medoids",
-            seed=self.seed,
-        )
+        index = served_graph(data, self.seed)
         if not (self.learns and self._learn(index, data.learn, dim)):
             plain = [] if dim is None else [pca_space(index.base, dim)]
             index = RoutingIndex(index.base, index.graph, plain)
@@ -197,7 +202,6 @@ def _learned(routing: Compression, dim: int | None) -> Callable[[int, float], Me
 VARIANTS = (
     Variant("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
     Variant("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
-    Variant("l2route", "int4, NSG", lambda seed, _: Routed("int4", graph="nsg", seed=seed)),
     Variant("l2route-learned", "int8", _learned("int8", None)),
     Variant("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
     Variant("l2route-learned64", "int8", _learned("int8", 64)),

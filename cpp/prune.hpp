@@ -1,0 +1,136 @@
+// Few and diverse neighbours out of many candidates.
+//
+// Candidates are taken from near to far. One is left out if another, taken before, is much nearer
+// to it than the vertex is: alpha times nearer, in squared distances. With an alpha of 1 that is
+// the rule of the relative neighbourhood graph; above 1 more are taken, and walks have more ways to
+// go.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "graph.hpp"
+#include "parallel.hpp"
+#include "rows.hpp"
+
+namespace l2route {
+
+class Pruner {
+ public:
+  // Rows of floats, scored by l2.
+  Pruner(const Rows& rows, float alpha, std::size_t degree)
+      : rows_(rows), alpha_(alpha), degree_(degree) {}
+
+  // Writes the vertex's neighbours, nearest first, then -1, into a list of the pruner's degree.
+  // Candidates may be itself, -1, or come twice; `is_pruned` is false if all may stay that fit.
+  void prune(VertexId vertex, std::vector<VertexId>& candidates, bool is_pruned, VertexId* list) {
+    sort(vertex, candidates);
+    const bool fits = !is_pruned && candidates.size() <= degree_;
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < candidates.size() && n < degree_; ++i) {
+      if (!fits && is_covered(candidates[i], scores_[i], list, n)) continue;
+      list[n++] = candidates[i];
+    }
+    std::fill(list + n, list + degree_, VertexId{-1});
+  }
+
+ private:
+  const float* row(VertexId vertex) const {
+    return rows_.floats() + static_cast<std::size_t>(vertex) * rows_.width;
+  }
+
+  void score(VertexId vertex, const VertexId* ids, std::size_t n, float* scores) const {
+    rows_.score(row(vertex), rows_.data, rows_.width, ids, n, scores);
+  }
+
+  // Each candidate once, from near to far, ties by id; their distances into scores_.
+  void sort(VertexId vertex, std::vector<VertexId>& candidates) {
+    std::sort(candidates.begin(), candidates.end());
+    candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
+    std::erase_if(candidates, [vertex](VertexId id) { return id < 0 || id == vertex; });
+    const std::size_t n = candidates.size();
+    unsorted_.resize(n);
+    score(vertex, candidates.data(), n, unsorted_.data());
+    order_.resize(n);
+    std::iota(order_.begin(), order_.end(), std::size_t{0});
+    std::stable_sort(order_.begin(), order_.end(),
+                     [this](std::size_t a, std::size_t b) { return unsorted_[a] < unsorted_[b]; });
+    scores_.resize(n);
+    ids_.resize(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      ids_[i] = candidates[order_[i]];
+      scores_[i] = unsorted_[order_[i]];
+    }
+    candidates.swap(ids_);
+  }
+
+  // Whether one of those taken is much nearer to a candidate than the vertex is.
+  bool is_covered(VertexId candidate, float distance, const VertexId* taken, std::size_t n) const {
+    constexpr std::size_t kAtOnce = 4;
+    float scores[kAtOnce];
+    for (std::size_t i = 0; i < n; i += kAtOnce) {
+      const std::size_t m = std::min(kAtOnce, n - i);
+      score(candidate, taken + i, m, scores);
+      for (std::size_t j = 0; j < m; ++j) {
+        if (alpha_ * scores[j] < distance) return true;
+      }
+    }
+    return false;
+  }
+
+  const Rows& rows_;
+  const float alpha_;
+  const std::size_t degree_;
+  std::vector<float> unsorted_, scores_;
+  std::vector<std::size_t> order_;
+  std::vector<VertexId> ids_;
+};
+
+// Who has each vertex in its list.
+struct Reversed {
+  std::vector<std::size_t> offsets;  // of each vertex's part of the sources
+  std::vector<VertexId> sources;     // ascending within a part
+
+  explicit Reversed(const Adjacency& lists) : offsets(lists.n + 1, 0) {
+    const auto for_each_edge = [&lists](const auto& visit) {
+      for (std::size_t v = 0; v < lists.n; ++v) {
+        const VertexId* row = lists.row(v);
+        for (std::size_t i = 0; i < lists.width && row[i] >= 0; ++i) {
+          visit(static_cast<VertexId>(v), static_cast<std::size_t>(row[i]));
+        }
+      }
+    };
+    for_each_edge([this](VertexId, std::size_t to) { ++offsets[to + 1]; });
+    std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
+    sources.resize(offsets.back());
+    std::vector<std::size_t> next(offsets.begin(), offsets.end() - 1);
+    for_each_edge([&](VertexId from, std::size_t to) { sources[next[to]++] = from; });
+  }
+};
+
+// Prunes every vertex's candidates, adds to each list those whose lists have the vertex, and prunes
+// again what does not fit. The outcome is the same for any number of threads.
+inline void prune_lists(const Rows& rows, const Adjacency& candidates, std::size_t degree,
+                        float alpha, std::size_t n_threads, VertexId* lists) {
+  const std::size_t n = candidates.n;
+  std::vector<VertexId> first(n * degree);
+  parallel_for(n, n_threads, [&](std::size_t v) {
+    const VertexId* row = candidates.row(v);
+    std::vector<VertexId> ids(row, row + candidates.width);
+    Pruner(rows, alpha, degree).prune(static_cast<VertexId>(v), ids, true, &first[v * degree]);
+  });
+  const Adjacency found{first.data(), n, degree};
+  const Reversed reversed(found);
+  parallel_for(n, n_threads, [&](std::size_t v) {
+    std::vector<VertexId> ids(found.row(v), found.row(v) + degree);
+    ids.insert(ids.end(),
+               reversed.sources.begin() + static_cast<std::ptrdiff_t>(reversed.offsets[v]),
+               reversed.sources.begin() + static_cast<std::ptrdiff_t>(reversed.offsets[v + 1]));
+    Pruner(rows, alpha, degree).prune(static_cast<VertexId>(v), ids, false, lists + v * degree);
+  });
+}
+
+}  // namespace l2route
