@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from l2route.compression import Compression
 from l2route.data import METRICS
 from l2route.graph import GRAPH_KINDS, Graph, GraphOptions, build_graph, report
-from l2route.index import DEFAULT_BUDGET, RoutingIndex, from_hnswlib, load
+from l2route.imports import from_hnswlib
+from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
 from l2route.search import SearchResult
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.storage import META, read_index, write_index

@@ -2,7 +2,8 @@
 
 from importlib.metadata import version
 
-from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
+from l2route.imports import from_faiss, from_hnswlib
+from l2route.index import RoutingIndex, load
 from l2route.search import SearchResult
 from l2route.spaces import Budget
 

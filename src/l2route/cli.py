@@ -24,7 +24,8 @@ from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.graph import Entry, GraphKind
-from l2route.index import RoutingIndex, from_faiss, from_hnswlib, load
+from l2route.imports import from_faiss, from_hnswlib
+from l2route.index import RoutingIndex, load
 from l2route.index_commands import (
     Index,
     Json,

@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric, check_metric
-from l2route.graph import Graph, UpperLayer, compact_rows, graph_of_hnsw, graph_of_nsg
+from l2route.graph import (
+    Entry,
+    Graph,
+    UpperLayer,
+    compact_rows,
+    graph_of_hnsw,
+    graph_of_nsg,
+    resolve_entry,
+)
+from l2route.index import RoutingIndex
+from l2route.spaces import BaseVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +210,32 @@ class _HnswlibFile:
     def _require(self, holds: bool, what: str) -> None:
         if not holds:
             raise ValueError(f"{self.path}: expected {what}; not an intact hnswlib index")
+
+
+def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:
+    """Search a faiss HNSW or NSG index here.
+
+    Args:
+        index: IndexHNSW, IndexNSG or an IndexIDMap of one, or the path of a saved one.
+        entry: take the bottom layer only and start there; by default start as faiss does.
+    """
+    return _from_import(import_faiss(index), entry)
+
+
+def from_hnswlib(index: Any, metric: str | None = None, entry: Entry | None = None) -> RoutingIndex:
+    """Search an hnswlib index here.
+
+    Args:
+        index: an `hnswlib.Index` or the path of a saved one.
+        metric: of a saved index, which does not say; l2 by default.
+        entry: take the bottom layer only and start there; by default start as hnswlib does.
+    """
+    return _from_import(import_hnswlib(index, metric), entry)
+
+
+def _from_import(imported: ImportedIndex, entry: Entry | None) -> RoutingIndex:
+    graph = imported.graph
+    if entry is not None:
+        graph = graph.entered_at(resolve_entry(entry, imported.vectors))
+    base = BaseVectors.of(imported.vectors, imported.metric)
+    return RoutingIndex(base, graph, labels=imported.labels)

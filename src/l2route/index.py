@@ -22,10 +22,8 @@ from l2route.graph import (
     build_graph,
     numbers_in,
     report,
-    resolve_entry,
 )
-from l2route.imports import ImportedIndex, import_faiss, import_hnswlib
-from l2route.memory import aligned_zeros
+from l2route.memory import aligned_rows
 from l2route.parts import Parts, assemble, described, write_parts
 from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search import Searcher, SearchResult
@@ -371,11 +369,11 @@ class RoutingIndex:
         caches. Answers are called as before, by labels where there were none.
         """
         order = _core.breadth_first_order(self.graph.neighbors, self.graph.entries)
-        base = replace(self.base, rows=_rows(self.base.rows, order))
+        base = replace(self.base, rows=aligned_rows(self.base.rows, order))
         spaces = [
             replace(
                 space,
-                rows=base.rows if space.rows is self.base.rows else _rows(space.rows, order),
+                rows=base.rows if space.rows is self.base.rows else aligned_rows(space.rows, order),
                 bias=None if space.bias is None else space.bias[order],
             )
             for space in self.spaces[1:]
@@ -457,13 +455,6 @@ class RoutingIndex:
         return index
 
 
-def _rows(rows: NDArray[Any], order: NDArray[np.int32]) -> NDArray[Any]:
-    """Rows in another order, aligned as they were."""
-    ordered = aligned_zeros(rows.shape, rows.dtype.type)
-    np.take(rows, order, axis=0, out=ordered)
-    return ordered
-
-
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
     """Read an index that `RoutingIndex.save` wrote.
 
@@ -478,32 +469,3 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
         return RoutingIndex._of(assemble(meta, arrays, verify=verify))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: expected an intact index, got {error}") from error
-
-
-def from_faiss(index: Any, entry: Entry | None = None) -> RoutingIndex:
-    """Search a faiss HNSW or NSG index here.
-
-    Args:
-        index: IndexHNSW, IndexNSG or an IndexIDMap of one, or the path of a saved one.
-        entry: take the bottom layer only and start there; by default start as faiss does.
-    """
-    return _from_import(import_faiss(index), entry)
-
-
-def from_hnswlib(index: Any, metric: str | None = None, entry: Entry | None = None) -> RoutingIndex:
-    """Search an hnswlib index here.
-
-    Args:
-        index: an `hnswlib.Index` or the path of a saved one.
-        metric: of a saved index, which does not say; l2 by default.
-        entry: take the bottom layer only and start there; by default start as hnswlib does.
-    """
-    return _from_import(import_hnswlib(index, metric), entry)
-
-
-def _from_import(imported: ImportedIndex, entry: Entry | None) -> RoutingIndex:
-    graph = imported.graph
-    if entry is not None:
-        graph = graph.entered_at(resolve_entry(entry, imported.vectors))
-    base = BaseVectors.of(imported.vectors, imported.metric)
-    return RoutingIndex(base, graph, labels=imported.labels)

@@ -40,3 +40,10 @@ def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:
     padded = aligned_zeros((len(vectors), padded_dim(vectors.shape[1], dtype)), dtype)
     padded[:, : vectors.shape[1]] = vectors
     return padded
+
+
+def aligned_rows(rows: NDArray[Any], ids: NDArray[np.integer[Any]]) -> NDArray[Any]:
+    """Copy rows of these numbers, in their order, into aligned rows."""
+    taken = aligned_zeros((len(ids), *rows.shape[1:]), rows.dtype.type)
+    np.take(rows, ids, axis=0, out=taken)
+    return taken

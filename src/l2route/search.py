@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data import check_vectors, normalize
 from l2route.graph import Graph
-from l2route.memory import aligned_zeros, pad_rows, padded_dim
+from l2route.memory import aligned_rows, pad_rows, padded_dim
 from l2route.spaces import BaseVectors, Budget, RoutingSpace
 
 MAX_K = 2**31 - 1
@@ -24,9 +24,7 @@ MAX_THREADS = 1024
 def _inlined(graph: Graph, space: RoutingSpace) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Routing vectors and biases of all neighbours, list by list; any where there is none."""
     ids = np.maximum(graph.neighbors.ravel(), 0)
-    near = aligned_zeros((len(ids), space.rows.shape[1]), space.rows.dtype.type)
-    np.take(space.rows, ids, axis=0, out=near)
-    return near, None if space.bias is None else space.bias[ids]
+    return aligned_rows(space.rows, ids), None if space.bias is None else space.bias[ids]
 
 
 def _padded_scale(values: NDArray[np.float32] | None, code_bits: int) -> NDArray[np.float32] | None:
