@@ -414,6 +414,20 @@ def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -
     assert order.tolist() == expected
 
 
+def test_neighbours_begin_on_a_cache_line() -> None:
+    """Wherever they come from; those that do already are not copied."""
+    buffer = np.zeros(16 * 8 + 64, dtype=np.int32)
+    for shift in range(0, 64, 4):
+        start = (-buffer.ctypes.data % 64 + shift) // 4
+        neighbors = buffer[start : start + 16 * 8].reshape(16, 8)
+        graph = Graph(neighbors, np.zeros(1, dtype=np.int32))
+        assert graph.neighbors.ctypes.data % 64 == 0
+        assert (graph.neighbors is neighbors) == (shift == 0)
+        np.testing.assert_array_equal(graph.neighbors, neighbors)
+        renumbered = graph.renumbered(np.arange(16)[::-1])
+        assert renumbered.neighbors.ctypes.data % 64 == 0
+
+
 def test_medoids_are_one_of_each_cluster() -> None:
     """Of 32 islands one vertex each, whatever the seed; of fewer vectors all of them."""
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric, check_metric, check_vectors, normalize
-from l2route.memory import aligned_zeros
+from l2route.memory import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
@@ -39,7 +39,8 @@ class UpperLayer:
 class Graph:
     """A directed graph whose vertices are rows of the base vectors.
 
-    Every id is checked when a graph is made; the core trusts it from then on.
+    Every id is checked when a graph is made; the core trusts it from then on. Neighbours are copied
+    if their first list does not stand at the start of a cache line.
     """
 
     neighbors: NDArray[np.int32]
@@ -51,6 +52,7 @@ class Graph:
 
     def __post_init__(self) -> None:
         _check_neighbors("neighbors", self.neighbors, self.n_vertices)
+        object.__setattr__(self, "neighbors", aligned(self.neighbors))
         _check_entries(self.entries, self.n_vertices)
         _check_layers(self)
 

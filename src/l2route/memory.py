@@ -34,6 +34,15 @@ def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[An
     return buffer[start : start + n_bytes].view(dtype).reshape(shape)
 
 
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, copied if its first byte does not stand at the start of a cache line."""
+    if array.ctypes.data % CACHE_LINE == 0:
+        return array
+    copy = aligned_zeros(array.shape, array.dtype.type)
+    copy[:] = array
+    return copy
+
+
 def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:
     """Copy vectors [n, dim] into aligned rows [n, padded_dim(dim)], padded with zeros."""
     dtype = vectors.dtype.type
