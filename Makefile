@@ -38,7 +38,7 @@ format: $(VENV)/core
 stubs: $(VENV)/core
 	$(BIN)/python -m nanobind.stubgen -m l2route._core -o src/l2route/_core.pyi
 
-# The tests of search, loading and fuzzing over a core built with AddressSanitizer and UBSan.
+# The tests of search, loading, fuzzing and refining over a core built with AddressSanitizer and UBSan.
 # Python leaks at exit, hnswlib frees with delete what it got from malloc, and one test asks for more
 # memory than there is: none of that is ours to report.
 SANITIZED := build/sanitized
@@ -50,7 +50,7 @@ sanitize: $(VENV)/core
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_storage.py tests/test_imports.py \
-	  tests/test_fuzz_index.py
+	  tests/test_fuzz_index.py tests/test_refinement.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

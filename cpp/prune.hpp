@@ -12,6 +12,7 @@
 #include <numeric>
 #include <vector>
 
+#include "frontier.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
 #include "rows.hpp"
@@ -26,56 +27,45 @@ class Pruner {
 
   // Writes the vertex's neighbours, nearest first, then -1, into a list of the pruner's degree.
   // Candidates may be itself, -1, or come twice; `is_pruned` is false if all may stay that fit.
-  void prune(VertexId vertex, std::vector<VertexId>& candidates, bool is_pruned, VertexId* list) {
-    sort(vertex, candidates);
-    const bool fits = !is_pruned && candidates.size() <= degree_;
+  void prune(VertexId vertex, std::vector<VertexId>& candidates, bool is_pruned,
+             VertexId* list) const {
+    const std::vector<Key> sorted = from_near_to_far(vertex, candidates);
+    const bool fits = !is_pruned && sorted.size() <= degree_;
     std::size_t n = 0;
-    for (std::size_t i = 0; i < candidates.size() && n < degree_; ++i) {
-      if (!fits && is_covered(candidates[i], scores_[i], list, n)) continue;
-      list[n++] = candidates[i];
+    for (std::size_t i = 0; i < sorted.size() && n < degree_; ++i) {
+      if (fits || !is_covered(sorted[i], list, n)) list[n++] = vertex_of(sorted[i]);
     }
     std::fill(list + n, list + degree_, VertexId{-1});
   }
 
  private:
-  const float* row(VertexId vertex) const {
-    return rows_.floats() + static_cast<std::size_t>(vertex) * rows_.width;
-  }
-
   void score(VertexId vertex, const VertexId* ids, std::size_t n, float* scores) const {
-    rows_.score(row(vertex), rows_.data, rows_.width, ids, n, scores);
+    const float* row = rows_.floats() + static_cast<std::size_t>(vertex) * rows_.width;
+    rows_.score(row, rows_.data, rows_.width, ids, n, scores);
   }
 
-  // Each candidate once, from near to far, ties by id; their distances into scores_.
-  void sort(VertexId vertex, std::vector<VertexId>& candidates) {
+  // Each candidate once, with its distance, ties by id.
+  std::vector<Key> from_near_to_far(VertexId vertex, std::vector<VertexId>& candidates) const {
     std::sort(candidates.begin(), candidates.end());
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
     std::erase_if(candidates, [vertex](VertexId id) { return id < 0 || id == vertex; });
-    const std::size_t n = candidates.size();
-    unsorted_.resize(n);
-    score(vertex, candidates.data(), n, unsorted_.data());
-    order_.resize(n);
-    std::iota(order_.begin(), order_.end(), std::size_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [this](std::size_t a, std::size_t b) { return unsorted_[a] < unsorted_[b]; });
-    scores_.resize(n);
-    ids_.resize(n);
-    for (std::size_t i = 0; i < n; ++i) {
-      ids_[i] = candidates[order_[i]];
-      scores_[i] = unsorted_[order_[i]];
-    }
-    candidates.swap(ids_);
+    std::vector<float> scores(candidates.size());
+    score(vertex, candidates.data(), candidates.size(), scores.data());
+    std::vector<Key> keys(candidates.size());
+    std::transform(scores.begin(), scores.end(), candidates.begin(), keys.begin(), make_key);
+    std::sort(keys.begin(), keys.end());
+    return keys;
   }
 
-  // Whether one of those taken is much nearer to a candidate than the vertex is.
-  bool is_covered(VertexId candidate, float distance, const VertexId* taken, std::size_t n) const {
+  // Whether one of those taken is much nearer to a candidate than the vertex is, or its twin.
+  bool is_covered(Key candidate, const VertexId* taken, std::size_t n) const {
     constexpr std::size_t kAtOnce = 4;
     float scores[kAtOnce];
     for (std::size_t i = 0; i < n; i += kAtOnce) {
       const std::size_t m = std::min(kAtOnce, n - i);
-      score(candidate, taken + i, m, scores);
+      score(vertex_of(candidate), taken + i, m, scores);
       for (std::size_t j = 0; j < m; ++j) {
-        if (alpha_ * scores[j] < distance) return true;
+        if (scores[j] == 0 || alpha_ * scores[j] < score_of(candidate)) return true;
       }
     }
     return false;
@@ -84,9 +74,6 @@ class Pruner {
   const Rows& rows_;
   const float alpha_;
   const std::size_t degree_;
-  std::vector<float> unsorted_, scores_;
-  std::vector<std::size_t> order_;
-  std::vector<VertexId> ids_;
 };
 
 // Who has each vertex in its list.
@@ -116,11 +103,12 @@ struct Reversed {
 inline void prune_lists(const Rows& rows, const Adjacency& candidates, std::size_t degree,
                         float alpha, std::size_t n_threads, VertexId* lists) {
   const std::size_t n = candidates.n;
+  const Pruner pruner(rows, alpha, degree);
   std::vector<VertexId> first(n * degree);
   parallel_for(n, n_threads, [&](std::size_t v) {
     const VertexId* row = candidates.row(v);
     std::vector<VertexId> ids(row, row + candidates.width);
-    Pruner(rows, alpha, degree).prune(static_cast<VertexId>(v), ids, true, &first[v * degree]);
+    pruner.prune(static_cast<VertexId>(v), ids, true, &first[v * degree]);
   });
   const Adjacency found{first.data(), n, degree};
   const Reversed reversed(found);
@@ -129,7 +117,7 @@ inline void prune_lists(const Rows& rows, const Adjacency& candidates, std::size
     ids.insert(ids.end(),
                reversed.sources.begin() + static_cast<std::ptrdiff_t>(reversed.offsets[v]),
                reversed.sources.begin() + static_cast<std::ptrdiff_t>(reversed.offsets[v + 1]));
-    Pruner(rows, alpha, degree).prune(static_cast<VertexId>(v), ids, false, lists + v * degree);
+    pruner.prune(static_cast<VertexId>(v), ids, false, lists + v * degree);
   });
 }
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route.cli import main
+from l2route.truth import exact_neighbors
 
 
 @pytest.fixture
@@ -117,20 +118,37 @@ def test_refine_gives_other_neighbours(workdir: Path, run) -> None:
     """`refine` over the index or beside it; answers keep their names, wrong numbers are told."""
     assert run(BUILD)[0] == 0
     line = "search {} --queries data.npz:query -k 1 --ef 300"
-    before = json.loads(run("info words.l2r --json")[1])["graph"]
     answers = run(line.format("words.l2r"))[1]
     code, out, _ = run("refine words.l2r -o better.l2r --candidates 20 --threads 1 --json")
     assert code == 0
-    after = json.loads(out)["graph"]
+    before, after = json.loads(out)["before"], json.loads(out)["after"]
     assert after["mean_degree"] > before["mean_degree"]
     assert after["n_unreachable"] == 0
     assert json.loads(run("info words.l2r --json")[1])["graph"] == before
+    assert json.loads(run("info better.l2r --json")[1])["graph"] == after
     assert run(line.format("better.l2r"))[1] == answers
-    assert run("refine words.l2r --degree 4")[0] == 0
+    code, out, _ = run("refine words.l2r --degree 4")
+    assert code == 0
+    assert "max degree: " in out
     assert json.loads(run("info words.l2r --json")[1])["graph"]["max_degree"] == 4
     code, _, err = run("refine words.l2r --alpha 0.5")
     assert code == 2
     assert "alpha" in err
+
+
+def test_truth_is_of_labels(workdir: Path, run) -> None:
+    """Truth that a user brings calls vectors as answers do, also once they are renumbered."""
+    assert run(BUILD)[0] == 0
+    assert run("refine words.l2r")[0] == 0
+    base, query = np.load(workdir / "data.npz")["base"], np.load(workdir / "data.npz")["query"]
+    np.savez(workdir / "truth.npz", neighbors=exact_neighbors(base, query, 10).ids)
+    line = "evaluate words.l2r --queries data.npz:query --budget 40 --json"
+    own, brought = (json.loads(run(line + more)[1])["rows"] for more in ("", " --truth truth.npz"))
+    for name in ("recall_at_1", "recall_at_10", "knn_recall_at_10"):
+        assert own[0][name] == brought[0][name]
+        assert own[0][name] < 1
+    np.savez(workdir / "wrong.npz", neighbors=np.full((len(query), 10), len(base)))
+    assert run(line + " --truth wrong.npz")[0] == 2
 
 
 def test_compress_and_ask_for_a_recall(workdir: Path, run) -> None:

@@ -296,6 +296,22 @@ def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> N
         assert index.validation.recall(found) == again.validation.recall(renamed)
 
 
+def test_rows_are_found_by_what_answers_call_them() -> None:
+    """With labels and without; −1 stays, strangers are refused."""
+    vectors = np.arange(5.0)[:, None]
+    graph = RoutingIndex.build(vectors, degree=4).graph
+    base = BaseVectors.of(vectors, "l2")
+    plain = RoutingIndex(base, graph)
+    named = RoutingIndex(base, graph, labels=np.array([7, -5, 3, 100, 0]))
+    assert plain.rows_of([[4, -1], [0, 2]]).tolist() == [[4, -1], [0, 2]]
+    assert named.rows_of([[100, -1], [0, -5]]).tolist() == [[3, -1], [4, 1]]
+    for index, stranger in ((plain, 5), (plain, -2), (named, 4), (named, 101)):
+        with pytest.raises(ValueError, match=f"got {stranger}"):
+            index.rows_of([0, stranger])
+    with pytest.raises(ValueError, match="integer"):
+        plain.rows_of([0.5])
+
+
 def test_what_is_not_found_is_told_at_the_end() -> None:
     """Fewer than k found: ids −1 and distances inf at the end, never an exception."""
     for limit in ({"ef": 10}, {"budget": 10}, {}):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route import RoutingIndex, _core, from_faiss, load
+from l2route import RoutingIndex, _core, from_faiss, load, refinement
 from l2route.datasets import demo_words
-from l2route.graph import Graph, hops_from, report
+from l2route.graph import Graph, UpperLayer, compact_rows, report
 from l2route.memory import pad_rows
 from l2route.metrics import knn_recall_at
-from l2route.refinement import refine_graph
+from l2route.refinement import LOST, ROOT, _link, refine_graph
 from l2route.spaces import BaseVectors
 from l2route.truth import exact_neighbors
 
@@ -30,7 +32,10 @@ def slow_choice(
     degree: int,
     alpha: float | None,
 ) -> list[int]:
-    """From near to far, those to which no one taken before is much nearer; all without an alpha."""
+    """From near to far, those to which no one taken before is much nearer, or equal.
+
+    All of them without an alpha.
+    """
 
     def squared(a: int, b: int) -> np.float32:
         return ((vectors[a] - vectors[b]) ** 2).sum(dtype=np.float32)
@@ -40,7 +45,9 @@ def slow_choice(
         if len(taken) == degree:
             break
         if alpha is None or not any(
-            np.float32(alpha) * squared(one, other) < squared(vertex, one) for other in taken
+            squared(one, other) == 0
+            or np.float32(alpha) * squared(one, other) < squared(vertex, one)
+            for other in taken
         ):
             taken.append(one)
     return taken
@@ -93,38 +100,118 @@ def test_lists_are_those_of_the_slow_twin(
 @given(
     seed=st.integers(0, 9999),
     n=st.integers(1, 60),
-    degree=st.integers(1, 6),
+    width=st.integers(1, 6),
     n_islands=st.integers(1, 5),
+    density=st.sampled_from([0.05, 0.3, 1.0]),
+    has_layer=st.booleans(),
 )
-def test_nobody_is_lost_who_was_found(seed: int, n: int, degree: int, n_islands: int) -> None:
-    """Over islands far apart and graphs of any kind, a refined graph reaches all that it can."""
+def test_nobody_is_lost(
+    seed: int, n: int, width: int, n_islands: int, density: float, has_layer: bool
+) -> None:
+    """Over islands far apart, graphs of few edges or many, with an upper layer or none."""
     rng = np.random.default_rng(seed)
     islands = 100 * rng.normal(size=(n_islands, 2))
     vectors = islands[rng.integers(0, n_islands, n)] + rng.normal(size=(n, 2))
-    neighbors = np.sort(rng.integers(-1, n, size=(n, degree)), axis=1)[:, ::-1].astype(np.int32)
-    graph = Graph(np.ascontiguousarray(neighbors), np.zeros(1, dtype=np.int32))
-    refined = refine_graph(graph, BaseVectors.of(vectors, "l2"), degree=degree + 1)
-    assert refined.neighbors.shape == (n, degree + 1)
-    assert (refined.neighbors != np.arange(n)[:, None]).all()
+    drawn = rng.integers(0, n, size=(n, width))
+    neighbors = compact_rows(np.where(rng.random((n, width)) < density, drawn, -1))
+    everyone = np.arange(n, dtype=np.int32)
+    layer = UpperLayer(everyone, rng.integers(0, n, size=(n, 2)).astype(np.int32))
+    graph = Graph(neighbors, everyone[:1], (layer,) if has_layer else ())
+    refined = refine_graph(graph, BaseVectors.of(vectors, "l2"), degree=width + 2)
+    assert refined.neighbors.shape == (n, min(width + 2, max(1, n - 1)))
+    assert (refined.neighbors != everyone[:, None]).all()
     for row in refined.neighbors:
         ids = row[row >= 0].tolist()
         assert len(set(ids)) == len(ids)
-    if degree > 1:  # with two places a chain may have none free
-        assert report(refined).n_unreachable == 0
+    assert report(refined).n_unreachable == 0
 
 
 def test_lost_parts_are_taken_in_by_one_edge_each() -> None:
-    """Two islands that know only themselves; whoever was found before is found still."""
-    vectors = np.array([[0.0], [1.0], [2.0], [50.0], [51.0], [90.0], [91.0]])
+    """Two islands that know only themselves are entered at their near shores."""
+    vectors = np.array([[0.0], [1.0], [2.0], [51.0], [50.0], [91.0], [90.0]])
     rows = [[1, 2], [0, 2], [1, 0], [4, -1], [3, -1], [6, -1], [5, -1]]
     graph = Graph(np.array(rows, dtype=np.int32), np.zeros(1, dtype=np.int32))
-    base = BaseVectors.of(vectors, "l2")
-    refined = refine_graph(graph, base, n_candidates=1)
-    assert (hops_from(graph, graph.entries) < 0).sum() == 4
-    assert (hops_from(refined, refined.entries) < 0).sum() == 0
+    refined = refine_graph(graph, BaseVectors.of(vectors, "l2"), n_candidates=1)
+    assert report(graph).n_unreachable == 4
+    assert report(refined).n_unreachable == 0
     edges = [(v, u) for v, row in enumerate(refined.neighbors.tolist()) for u in row if u >= 0]
-    for part, shore in (((3, 4), 3), ((5, 6), 5)):
+    for part, shore in (((3, 4), 4), ((5, 6), 6)):
         assert [u for v, u in edges if v not in part and u in part] == [shore]
+
+
+@pytest.mark.parametrize(
+    ("row", "parents_of_1_2_3", "expected"),
+    [
+        ([1, -1, -1], [0, 0, 0], [1, 9, -1]),  # the first free place
+        ([1, 2, 3], [0, 5, 5], [1, 2, 9]),  # the farthest that another knows
+        ([1, 2, 3], [5, 5, 0], [1, 9, 3]),  # but not one that this alone leads to
+        ([1, 2, 3], [0, 0, 0], [1, 2, 3]),  # no place: the next source is asked
+    ],
+)
+def test_a_place_is_given_where_it_costs_nobody_his_way(
+    row: list[int], parents_of_1_2_3: list[int], expected: list[int]
+) -> None:
+    """A free place, or that of a neighbour that is reached by another way."""
+    neighbors = np.full((10, 3), -1, dtype=np.int32)
+    neighbors[0] = row
+    parents = np.array([ROOT, *parents_of_1_2_3, LOST, 0, LOST, LOST, LOST, LOST], dtype=np.int32)
+    assert _link(neighbors, parents, np.int32(9), np.array([0, 5, -1], dtype=np.int32))
+    assert neighbors[0].tolist() == expected
+    has_taken = 9 in expected
+    assert neighbors[5].tolist() == ([-1, -1, -1] if has_taken else [9, -1, -1])
+    assert parents[9] == (0 if has_taken else 5)
+    assert not _link(neighbors, parents, np.int32(8), np.array([-1], dtype=np.int32))
+
+
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those of all vertices nor those of lost ones; progress is told after each."""
+    base = BaseVectors.of(VECTORS[:50], "l2")
+    drawn = np.random.default_rng(1).integers(0, 10, (50, 4))
+    drawn[10:] = -1
+    graph = Graph(compact_rows(drawn), np.zeros(1, dtype=np.int32))
+    n_lost: list[int] = []
+    take_in = refinement._take_in
+
+    def spy(neighbors: NDArray[np.int32], parents: NDArray[np.int32], *rest: Any) -> int:
+        n_lost.append(int((parents == LOST).sum()))
+        return take_in(neighbors, parents, *rest)
+
+    monkeypatch.setattr(refinement, "_take_in", spy)
+    whole = refine_graph(graph, base, degree=3, n_candidates=2)
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(refinement, "BLOCK", 7)
+    parts = refine_graph(
+        graph,
+        base,
+        degree=3,
+        n_candidates=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    np.testing.assert_array_equal(parts.neighbors, whole.neighbors)
+    assert n_lost[0] > 7
+    assert told == [(min(50, done), 50) for done in range(7, 57, 7)]
+
+
+def test_one_candidate_is_one_other() -> None:
+    """The vertex itself, which a search for it finds first, is none."""
+    base = BaseVectors.of(np.array([[0.0], [10.0], [20.0], [30.5]]), "l2")
+    star = np.array([[1, 2, 3], [0, -1, -1], [0, -1, -1], [0, -1, -1]], dtype=np.int32)
+    refined = refine_graph(Graph(star, np.zeros(1, dtype=np.int32)), base, n_candidates=1)
+    assert refined.neighbors[3, 0] == 2
+    assert refined.neighbors[2, 0] == 1
+
+
+@pytest.mark.parametrize("n_twins", [60, 200])
+def test_a_crowd_of_twins_lets_walks_out(n_twins: int) -> None:
+    """More equal vectors than a list has places, the entry among them."""
+    vectors = RNG.normal(size=(1500, 12)).astype(np.float32)
+    vectors[:n_twins] = 0
+    index = RoutingIndex.build(vectors, degree=16, entry=0)
+    index.refine()
+    assert index.info()["graph"]["n_unreachable"] == 0
+    others = vectors[n_twins:]
+    found = index.search(others, k=1, ef=40)
+    assert (found.ids[:, 0] == np.arange(n_twins, 1500)).mean() > 0.95
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
@@ -164,6 +251,42 @@ def test_upper_layers_entries_labels_and_spaces_stay(tmp_path: Path) -> None:
         again.search(VECTORS[:40], ef=30).ids, index.search(VECTORS[:40], ef=30).ids
     )
     assert again.search(VECTORS[7], k=1, ef=30).ids.tolist() == [[7]]
+
+
+def test_learned_spaces_are_for_one_graph() -> None:
+    """Refining comes first; by then an index is left as it is."""
+    index = RoutingIndex.build(VECTORS, degree=8)
+    space = replace(index.spaces[0], name="learned-int8", bias=np.zeros(600, dtype=np.float32))
+    index = RoutingIndex(index.base, index.graph, [space])
+    graph = index.graph
+    with pytest.raises(ValueError, match="refine before learning"):
+        index.refine()
+    assert index.graph is graph
+
+
+def test_refining_that_fails_leaves_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graph and searchers change together or not at all."""
+    index = RoutingIndex.build(VECTORS, degree=8)
+    graph, expected = index.graph, index.search(VECTORS[:20], ef=20).ids
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("l2route.index.Searcher", fail)
+    with pytest.raises(MemoryError):
+        index.refine()
+    assert index.graph is graph
+    np.testing.assert_array_equal(index.search(VECTORS[:20], ef=20).ids, expected)
+
+
+def test_numbers_beyond_all_measure_are_cut() -> None:
+    """As many neighbours as there are others, as many threads as searches have."""
+    index = RoutingIndex.build(VECTORS[:30], degree=8)
+    index.refine(degree=10**6, n_candidates=10**6, alpha=100.0, n_threads=10**6)
+    assert index.graph.neighbors.shape == (30, 29)
+    alone = RoutingIndex.build(VECTORS[:1], degree=8)
+    alone.refine()
+    assert alone.search(VECTORS[:1], k=1).ids.tolist() == [[0]]
 
 
 def test_graphs_of_others_can_be_refined() -> None:

@@ -349,7 +349,8 @@ def _truth(
 ) -> Truth:
     base, metric = index.base.vectors(), index.base.metric
     if source is not None:
-        ids = read_truth(source, len(base), len(probes))[:, :N_ANSWERS]
+        highest = len(base) - 1 if index.labels is None else int(index.labels.max())
+        ids = index.rows_of(read_truth(source, highest + 1, len(probes))[:, :N_ANSWERS])
         if ids.shape[1] < min(N_ANSWERS, len(base)):
             raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
         return Truth(ids, exact_distances(base, probes, ids, metric))

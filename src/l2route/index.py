@@ -36,6 +36,8 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.loop import Report
     from l2route.training.options import ModelName, Objective
 
+LEARNED = "learned"
+"""What the name of a space that was learned begins with."""
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else."""
 
@@ -178,6 +180,20 @@ class RoutingIndex:
             result.ids[found] = self.labels[result.ids[found]]
         return result
 
+    def rows_of(self, ids: object) -> NDArray[np.int64]:
+        """Row numbers of the vertices that answers call by these ids, of any shape; −1 stays."""
+        called = np.asarray(ids)
+        if called.dtype.kind not in "iu":
+            raise ValueError(f"expected integer ids, got dtype {called.dtype}")
+        labels = np.arange(len(self)) if self.labels is None else self.labels
+        order = np.argsort(labels, kind="stable")
+        places = np.searchsorted(labels, called, sorter=order)
+        rows = np.where(called == -1, -1, order[np.minimum(places, len(order) - 1)])
+        unknown = (called != -1) & (labels[rows] != called)
+        if unknown.any():
+            raise ValueError(f"expected ids that the index knows, got {called[unknown][0]}")
+        return rows
+
     def searcher(self, space: str | None = None) -> Searcher:
         """The searcher of a space; by default of the last one."""
         if space is None:
@@ -229,8 +245,8 @@ class RoutingIndex:
             minutes: time for the steps, at the most; finding the true neighbours comes on top.
             seed: seed of every random choice.
             k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
-            neighbors: true neighbours of the queries, as row numbers [n_queries, at least k],
-                nearest first; found by an exact search if not given.
+            neighbors: true neighbours of the queries, called as answers call them [n_queries, at
+                least k], nearest first; found by an exact search if not given.
             objective: imitation, teacher or topk.
             hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
@@ -264,6 +280,7 @@ class RoutingIndex:
             n_threads=n_threads,
         )
         kept = None if cache is None else Path(cache)
+        neighbors = None if neighbors is None else self.rows_of(neighbors)
         problem = pose(self.graph, self.base, queries, options, progress, kept, neighbors)
         space, report = learn_space(
             problem,
@@ -335,12 +352,13 @@ class RoutingIndex:
         n_candidates: int = N_CANDIDATES,
         alpha: float = ALPHA,
         n_threads: int = 0,
+        progress: Progress | None = None,
     ) -> None:
         """Give every vertex better neighbours, so that walks find as much with fewer distances.
 
         They are chosen from what the graph finds nearest to it, and from those that it has: near,
-        but not near each other. To be done before learning, which is for one graph; settings and
-        losses measured before are forgotten.
+        but not near each other. For metrics l2 and cosine, and before learning, which is for one
+        graph. Settings and losses measured before are forgotten.
 
         Args:
             degree: largest number of neighbours; by default as it is.
@@ -348,18 +366,21 @@ class RoutingIndex:
             alpha: a neighbour is left out if a nearer one is so many times nearer to it than the
                 vertex is, in squared distances. At 1 the fewest are kept.
             n_threads: threads to use; 0 for all cores. The graph is the same for any number.
+            progress: called with vertices done and in all while the nearest are sought.
         """
-        self.graph = refine_graph(
+        if any(space.name.startswith(LEARNED) for space in self.spaces):
+            raise ValueError("expected to refine before learning, got an index that has learned")
+        graph = refine_graph(
             self.graph,
             self.base,
             degree=degree,
             n_candidates=n_candidates,
             alpha=alpha,
             n_threads=n_threads,
+            progress=progress,
         )
-        self._searchers = {
-            space.name: Searcher(self.graph, space, self.base) for space in self.spaces
-        }
+        searchers = {space.name: Searcher(graph, space, self.base) for space in self.spaces}
+        self.graph, self._searchers = graph, searchers
         self._settings, self._losses = {}, {}
 
     def renumber(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
@@ -11,7 +12,9 @@ from rich.table import Table
 
 from l2route.compression import Compression
 from l2route.formats import read_array
+from l2route.graph import report
 from l2route.index import RoutingIndex, load
+from l2route.progress import bar
 from l2route.refinement import ALPHA, N_CANDIDATES
 from l2route.storage import check_target
 
@@ -61,14 +64,26 @@ def refine(
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
-    """Give every vertex better neighbours, and neighbours numbers near each other."""
+    """Give every vertex better neighbours, and neighbours numbers near each other.
+
+    For metrics l2 and cosine, and before learning. Settings and losses measured before are
+    forgotten; answers are called as they were.
+    """
     target = index if out is None else out
     check_target(target)
     opened = load(index)
-    opened.refine(degree, candidates, alpha, threads)
+    before = asdict(report(opened.graph))
+    with bar(f"refining {len(opened):,} vertices") as progress:
+        opened.refine(degree, candidates, alpha, threads, progress)
     opened.renumber()
     opened.save(target)
-    print_info(opened, as_json)
+    after = asdict(report(opened.graph))
+    if as_json:
+        print(json.dumps({"before": before, "after": after}))
+        return
+    for name in ("mean_degree", "max_degree", "n_unreachable", "max_hops"):
+        title = name.removeprefix("n_").replace("_", " ")
+        print(f"{title}: {before[name]:,.4g} before, {after[name]:,.4g} after")
 
 
 def compress(

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph import Graph, compact_rows
+from l2route.graph import Graph, Progress
 from l2route.memory import pad_rows
-from l2route.search import Searcher
+from l2route.search import MAX_THREADS, Searcher
 from l2route.spaces import BaseVectors, original_space
 
 N_CANDIDATES = 48
@@ -20,7 +20,8 @@ MAX_SOURCES = 64
 """Vertices that are asked to take in one that no walk finds, at the most."""
 ROOT, LOST = -1, -2
 """In place of the vertex that one is reached by: it is an entry, or not reached."""
-_BLOCK = 10_000  # vertices that are searched for at a time
+BLOCK = 10_000
+"""Vertices that are searched for at a time."""
 
 
 def refine_graph(
@@ -31,11 +32,13 @@ def refine_graph(
     n_candidates: int = N_CANDIDATES,
     alpha: float = ALPHA,
     n_threads: int = 0,
+    progress: Progress | None = None,
 ) -> Graph:
     """Give every vertex new neighbours: near, not near each other, and mutual where they fit.
 
     They are chosen from what the graph finds nearest to the vertex and from the neighbours that it
-    has. Upper layers and entries stay. Vertices that no walk would find are given to one that does.
+    has. Upper layers and entries stay. A vertex that no walk from the entries would find becomes a
+    neighbour of one that is found, if that has a place to give.
 
     Args:
         graph: a graph over the vectors.
@@ -45,6 +48,7 @@ def refine_graph(
         alpha: a neighbour is left out if a nearer one is so many times nearer to it than the vertex
             is, in squared distances; at least 1.
         n_threads: threads to use; 0 for all cores. The graph is the same for any number.
+        progress: called with vertices done and in all while the nearest are sought.
     """
     degree = graph.neighbors.shape[1] if degree is None else index_of(degree)
     n_candidates, n_threads = index_of(n_candidates), index_of(n_threads)
@@ -55,50 +59,85 @@ def refine_graph(
         raise ValueError(f"expected a degree and candidates of at least 1 and threads, got {got}")
     if not 1 <= alpha < np.inf:
         raise ValueError(f"expected alpha of at least 1, got {alpha}")
-    nearest = _found_near(graph, base, n_candidates + 1, n_threads)  # itself among them
+    n_threads = min(n_threads, MAX_THREADS)
+    vectors = base.vectors()
+    nearest = _found_near(graph, base, vectors, n_candidates + 1, n_threads, progress or _ignore)
     lists = _core.pruned_lists(
-        rows=base.rows if base.rows.dtype == np.float32 else pad_rows(base.vectors()),
+        rows=base.rows if base.rows.dtype == np.float32 else pad_rows(vectors),
         candidates=np.concatenate([nearest, graph.neighbors], axis=1),
-        degree=degree,
+        degree=min(degree, max(1, graph.n_vertices - 1)),
         alpha=alpha,
         n_threads=n_threads,
     )
-    refined = Graph(compact_rows(lists), graph.entries, graph.upper)
-    return _reconnected(refined, base, n_threads)
+    _reconnect(lists, graph.entries, base, vectors, n_threads)
+    return Graph(lists, graph.entries, graph.upper)
 
 
-def _found_near(graph: Graph, base: BaseVectors, k: int, n_threads: int) -> NDArray[np.int32]:
-    """What a search finds for every vector [n, at most k]."""
+def _ignore(done: int, total: int) -> None:
+    pass
+
+
+def _found_near(
+    graph: Graph,
+    base: BaseVectors,
+    vectors: NDArray[np.float32],
+    k: int,
+    n_threads: int,
+    progress: Progress,
+) -> NDArray[np.int32]:
+    """What a search finds for every vector [n, at most k], itself among them."""
     k = min(k, graph.n_vertices)
-    searcher, vectors = Searcher(graph, original_space(base), base), base.vectors()
+    searcher = Searcher(graph, original_space(base), base)
     found = np.empty((len(vectors), k), dtype=np.int32)
-    for begin in range(0, len(vectors), _BLOCK):
-        part = slice(begin, begin + _BLOCK)
+    for begin in range(0, len(vectors), BLOCK):
+        part = slice(begin, begin + BLOCK)
         found[part] = searcher.search(vectors[part], k, ef=2 * k, n_threads=n_threads).ids
+        progress(min(begin + BLOCK, len(vectors)), len(vectors))
     return found
 
 
-def _reconnected(graph: Graph, base: BaseVectors, n_threads: int) -> Graph:
-    """A graph whose vertices are all found from its entries, if a few changed edges can do it.
+def _reconnect(
+    neighbors: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    base: BaseVectors,
+    vectors: NDArray[np.float32],
+    n_threads: int,
+) -> None:
+    """Change a few edges so that all vertices are found from the entries, if that can be."""
+    parents = np.full(len(neighbors), LOST, dtype=np.int32)
+    parents[entries] = ROOT
+    _follow(neighbors, parents, entries)
+    while (parents == LOST).any():
+        searcher = Searcher(Graph(neighbors, entries), original_space(base), base)
+        if _take_in(neighbors, parents, searcher, vectors, n_threads) == 0:
+            return  # nobody has a place to give
 
-    Of each part that is not found, the vertex that is nearest to the others is made the neighbour
-    of one that a search for it finds.
+
+def _take_in(
+    neighbors: NDArray[np.int32],
+    parents: NDArray[np.int32],
+    searcher: Searcher,
+    vectors: NDArray[np.float32],
+    n_threads: int,
+) -> int:
+    """Of each part that is lost, link the vertex nearest to the others to what a search finds.
+
+    Returns how many were linked.
     """
-    neighbors = graph.neighbors.copy()
-    parents = np.full(graph.n_vertices, LOST, dtype=np.int32)
-    parents[graph.entries] = ROOT
-    _follow(neighbors, parents, graph.entries)
-    lost = np.flatnonzero(parents == LOST)
-    if not len(lost):
-        return graph
-    k = min(graph.n_vertices, MAX_SOURCES)
-    searcher = Searcher(graph, original_space(base), base)
-    found = searcher.search(base.vectors()[lost], k, ef=2 * k, n_threads=n_threads)
-    for at in np.argsort(found.distances[:, 0], kind="stable"):
+    lost, k = np.flatnonzero(parents == LOST), min(len(neighbors), MAX_SOURCES)
+    sources = np.empty((len(lost), k), dtype=np.int32)
+    nearness = np.empty(len(lost), dtype=np.float32)
+    for begin in range(0, len(lost), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        found = searcher.search(vectors[lost[part]], k, ef=2 * k, n_threads=n_threads)
+        sources[part], nearness[part] = found.ids, found.distances[:, 0]
+    n_linked = 0
+    for at in np.argsort(nearness, kind="stable"):
         vertex = lost[at]
-        if parents[vertex] == LOST and _link(neighbors, parents, vertex, found.ids[at]):
+        if parents[vertex] == LOST and _link(neighbors, parents, vertex, sources[at]):
             _follow(neighbors, parents, np.array([vertex]))
-    return Graph(neighbors, graph.entries, graph.upper)
+            n_linked += 1
+    return n_linked
 
 
 def _follow(
@@ -117,7 +156,7 @@ def _link(
     neighbors: NDArray[np.int32],
     parents: NDArray[np.int32],
     vertex: np.integer[Any],
-    sources: NDArray[np.int64],
+    sources: NDArray[np.int32],
 ) -> bool:
     """Make a vertex the neighbour of the first of these that has a place for it.
 
@@ -125,8 +164,6 @@ def _link(
     """
     for source in sources[sources >= 0]:
         row = neighbors[source]
-        if parents[source] == LOST:
-            continue
         places = np.flatnonzero((row < 0) | (parents[row] != source))
         if len(places):
             place = places[row[places] < 0][0] if row[-1] < 0 else places[-1]
