@@ -24,6 +24,7 @@ from l2route.training.loop import learn_space, make_model, plain_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, calibrate_sharpness, pose
 from l2route.training.rollout import WalkOptions
+from l2route.truth import exact_neighbors
 
 OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=300)
 
@@ -272,6 +273,20 @@ def test_index_learns_saves_and_searches(index: RoutingIndex, tmp_path: Path) ->
     assert lines[-1]["step"] == 60
     fresh.learn(data.learn, budget=96, steps=20)  # replaces what was learned before
     assert len(fresh.spaces) == 2
+
+
+def test_known_neighbours_are_called_as_answers_call_them(index: RoutingIndex) -> None:
+    """In an index whose vertices have other numbers too: the same is learned as without them."""
+    data = words()
+    truth = exact_neighbors(data.base, data.learn, 1).ids
+    learned = []
+    for neighbors in (None, truth):
+        renumbered = RoutingIndex(index.base, index.graph)
+        renumbered.renumber()
+        renumbered.learn(data.learn, 96, 8, steps=60, neighbors=neighbors)
+        learned.append(renumbered.spaces[-1])
+    assert learned[0].name == learned[1].name == "learned"
+    np.testing.assert_array_equal(learned[0].rows, learned[1].rows)
 
 
 def test_a_model_of_ones_own(index: RoutingIndex) -> None:
