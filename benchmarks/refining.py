@@ -8,18 +8,15 @@ entered at 32 medoids, built by one thread, against the same refined, once and t
 degree 32: the same counts on every run.
 """
 
-import argparse
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from l2route import RoutingIndex
-from l2route.calibration import N_KEPT, Validation, cheapest_slack
+from l2route.calibration import Validation, cheapest_slack
 from l2route.data import Dataset
 from l2route.graph import Graph, report
 from l2route.spaces import BaseVectors
-
-TARGETS = (0.90, 0.95, 0.99)
+from stopping import TARGETS, given, walked
 
 
 def graphs(data: Dataset) -> Iterator[tuple[str, Graph, float]]:
@@ -44,23 +41,14 @@ def cells(graph: Graph, base: BaseVectors, validation: Validation) -> Iterator[s
         if setting is None:
             yield "out of reach"
             continue
-        found = searcher.search(
-            validation.queries, setting.k, slack=setting.slack, rerank=setting.rerank
-        )
+        found = walked(searcher, validation, setting)
         scored, hops = found.n_routing.mean(), found.n_hops.mean()
         yield f"{scored:,.0f} + {setting.rerank}, {hops:.0f} hops"
 
 
 def main() -> None:
     """Print a table for every file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    for path in parser.parse_args().files:
-        data = Dataset.read(path)
-        if data.learn is None:
-            raise ValueError(f"{path}: expected training queries (learn), got none")
-        base = BaseVectors.of(data.base, data.metric)
-        validation = Validation.of(base, data.learn[-N_KEPT:])
+    for data, base, validation in given(__doc__):
         headings = ("graph", "seconds", "mean degree", *(f"{target:.2f}" for target in TARGETS))
         print(f"\n{data.name}: scored + reranked, and expanded, per query at recalls@10")
         print(f"| {' | '.join(headings)} |\n|{'---|' * len(headings)}", flush=True)

@@ -8,6 +8,7 @@ efConstruction 300, entered at 32 medoids, built by one thread: the same counts 
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,39 +17,51 @@ from l2route import RoutingIndex
 from l2route.calibration import N_KEPT, Setting, Validation, cheapest_beam, cheapest_slack
 from l2route.compression import COMPRESSIONS
 from l2route.data import Dataset
-from l2route.search import Searcher
+from l2route.search import Searcher, SearchResult
+from l2route.spaces import BaseVectors
 
 TARGETS = (0.90, 0.95, 0.99)
 
 
-def said(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:
-    """Vertices scored and reranked with a setting."""
-    if setting is None:
-        return "out of reach"
-    found = searcher.search(
+def given(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Validation]]:
+    """Each file of the command line, and the training queries to count on."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("files", nargs="+", type=Path)
+    for path in parser.parse_args().files:
+        data = Dataset.read(path)
+        if data.learn is None:
+            raise ValueError(f"{path}: expected training queries (learn), got none")
+        base = BaseVectors.of(data.base, data.metric)
+        yield data, base, Validation.of(base, data.learn[-N_KEPT:])
+
+
+def walked(searcher: Searcher, validation: Validation, setting: Setting) -> SearchResult:
+    """What walks with a setting find, and what they cost."""
+    return searcher.search(
         validation.queries,
         setting.k,
         ef=setting.ef,
         slack=setting.slack,
         rerank=setting.rerank or None,
     )
+
+
+def said(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:
+    """Vertices scored and reranked with a setting."""
+    if setting is None:
+        return "out of reach"
+    found = walked(searcher, validation, setting)
     return f"{found.n_routing.mean():,.0f} + {setting.rerank}"
 
 
 def main() -> None:
     """Print a table for every file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path)
-    for path in parser.parse_args().files:
-        data = Dataset.read(path)
-        if data.learn is None:
-            raise ValueError(f"{path}: expected training queries (learn), got none")
+    for data, base, validation in given(__doc__):
         built = RoutingIndex.build(data.base, data.metric, degree=32, entry="medoids")
-        validation = Validation.of(built.base, data.learn[-N_KEPT:])
         print(f"\n{data.name}: scored + reranked per query")
         print("| routing vectors | recall@10 | by beam | by slack |\n|---|---|---|---|")
         for compression in (None, *COMPRESSIONS[::-1]):
-            index = RoutingIndex(built.base, built.graph)
+            index = RoutingIndex(base, built.graph)
             if compression is not None:
                 index.compress(compression)
             searcher = index.searcher()

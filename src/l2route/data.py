@@ -9,6 +9,7 @@ Distances are smaller for nearer vectors, whatever the metric:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,6 +29,8 @@ from l2route.formats import (
 
 Metric = Literal["l2", "ip", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+Progress = Callable[[int, int], None]
+"""Called with what is done and what there is in all."""
 
 _TO_ANNBENCH: dict[Metric, str] = {"l2": "euclidean", "ip": "dot", "cosine": "angular"}
 _FROM_ANNBENCH: dict[str, Metric] = {
@@ -36,6 +39,10 @@ _FROM_ANNBENCH: dict[str, Metric] = {
     "ip": "ip",
     "angular": "cosine",
 }
+
+
+def ignore(done: int, total: int) -> None:
+    """Progress that nobody asked for."""
 
 
 def check_metric(metric: str) -> Metric:

@@ -1,6 +1,6 @@
 """Similarity graphs: what they are, how faiss builds them, what to know of one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from operator import index as index_of
@@ -10,14 +10,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, check_metric, check_vectors, normalize
+from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
 from l2route.memory import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
 Entry = int | Sequence[int] | Literal["medoid", "medoids"]
-Progress = Callable[[int, int], None]
-"""Called with vectors done and in all."""
 N_MEDOIDS = 32
 """Clusters that "medoids" are of."""
 N_CLUSTERED = 50_000
@@ -241,7 +239,7 @@ def build_graph(
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
     entries = resolve_entry(options.entry, base, options.seed)
     with faiss_threads(options.n_threads):
-        graph = _build(base, chosen, options, progress or _ignore)
+        graph = _build(base, chosen, options, progress or ignore)
     has_entry = options.kind in ("hnsw", "nsg") and _is_medoid(options.entry)
     return graph if has_entry else graph.entered_at(entries)
 
@@ -315,10 +313,6 @@ def _build(
     exact = options.kind == "knn"
     lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
     return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
-
-
-def _ignore(done: int, total: int) -> None:
-    pass
 
 
 def _build_hnsw(

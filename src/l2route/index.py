@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.calibration import Loss, Setting, Validation, calibrate
 from l2route.compression import Compression, compress_space, halve
-from l2route.data import check_metric
+from l2route.data import Progress, check_metric
 from l2route.graph import (
     Entry,
     Graph,
     GraphKind,
     GraphOptions,
-    Progress,
     build_graph,
     numbers_in,
     report,
@@ -27,7 +26,15 @@ from l2route.memory import aligned_rows
 from l2route.parts import Parts, assemble, described, write_parts
 from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search import Searcher, SearchResult
-from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin
+from l2route.spaces import (
+    LEARNED,
+    BaseVectors,
+    Budget,
+    RoutingSpace,
+    original_space,
+    pca_space,
+    with_origin,
+)
 from l2route.storage import read_index
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -36,8 +43,6 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.loop import Report
     from l2route.training.options import ModelName, Objective
 
-LEARNED = "learned"
-"""What the name of a space that was learned begins with."""
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else."""
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from l2route.features import VertexFeatures
 from l2route.memory import pad_rows
-from l2route.spaces import RoutingSpace, Scorer
+from l2route.spaces import LEARNED, RoutingSpace, Scorer
 
 
 @runtime_checkable
@@ -146,4 +146,4 @@ def space_of(
         rows[moved] += shifts[:, :-1] @ collapse[:width]
         offsets[moved] += shifts[:, -1] + shifts[:, :-1] @ constant[0, :width]
     padded = pad_rows(rows.cpu().numpy())
-    return RoutingSpace(padded, dim, "ip", query_matrix, offsets.cpu().numpy(), "learned", rerank)
+    return RoutingSpace(padded, dim, "ip", query_matrix, offsets.cpu().numpy(), LEARNED, rerank)

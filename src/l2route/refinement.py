@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph import Graph, Progress
+from l2route.data import Progress, ignore
+from l2route.graph import Graph
 from l2route.memory import pad_rows
 from l2route.search import MAX_THREADS, Searcher
 from l2route.spaces import BaseVectors, original_space
@@ -60,12 +61,14 @@ def refine_graph(
     if not 1 <= alpha < np.inf:
         raise ValueError(f"expected alpha of at least 1, got {alpha}")
     n_threads = min(n_threads, MAX_THREADS)
-    vectors = base.vectors()
-    nearest = _found_near(graph, base, vectors, n_candidates + 1, n_threads, progress or _ignore)
+    vectors, n = base.vectors(), graph.n_vertices
+    searcher = Searcher(graph, original_space(base), base)
+    k = min(n_candidates + 1, n)  # the vertex itself is found too
+    nearest, _ = _found(searcher, vectors, np.arange(n), k, n_threads, progress or ignore)
     lists = _core.pruned_lists(
         rows=base.rows if base.rows.dtype == np.float32 else pad_rows(vectors),
         candidates=np.concatenate([nearest, graph.neighbors], axis=1),
-        degree=min(degree, max(1, graph.n_vertices - 1)),
+        degree=min(degree, max(1, n - 1)),
         alpha=alpha,
         n_threads=n_threads,
     )
@@ -73,27 +76,23 @@ def refine_graph(
     return Graph(lists, graph.entries, graph.upper)
 
 
-def _ignore(done: int, total: int) -> None:
-    pass
-
-
-def _found_near(
-    graph: Graph,
-    base: BaseVectors,
+def _found(
+    searcher: Searcher,
     vectors: NDArray[np.float32],
+    ids: NDArray[np.integer[Any]],
     k: int,
     n_threads: int,
     progress: Progress,
-) -> NDArray[np.int32]:
-    """What a search finds for every vector [n, at most k], itself among them."""
-    k = min(k, graph.n_vertices)
-    searcher = Searcher(graph, original_space(base), base)
-    found = np.empty((len(vectors), k), dtype=np.int32)
-    for begin in range(0, len(vectors), BLOCK):
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """What a search finds for these vectors [n_ids, k], and how far the nearest is [n_ids]."""
+    found = np.empty((len(ids), k), dtype=np.int32)
+    nearness = np.empty(len(ids), dtype=np.float32)
+    for begin in range(0, len(ids), BLOCK):
         part = slice(begin, begin + BLOCK)
-        found[part] = searcher.search(vectors[part], k, ef=2 * k, n_threads=n_threads).ids
-        progress(min(begin + BLOCK, len(vectors)), len(vectors))
-    return found
+        result = searcher.search(vectors[ids[part]], k, ef=2 * k, n_threads=n_threads)
+        found[part], nearness[part] = result.ids, result.distances[:, 0]
+        progress(min(begin + BLOCK, len(ids)), len(ids))
+    return found, nearness
 
 
 def _reconnect(
@@ -125,12 +124,7 @@ def _take_in(
     Returns how many were linked.
     """
     lost, k = np.flatnonzero(parents == LOST), min(len(neighbors), MAX_SOURCES)
-    sources = np.empty((len(lost), k), dtype=np.int32)
-    nearness = np.empty(len(lost), dtype=np.float32)
-    for begin in range(0, len(lost), BLOCK):
-        part = slice(begin, begin + BLOCK)
-        found = searcher.search(vectors[lost[part]], k, ef=2 * k, n_threads=n_threads)
-        sources[part], nearness[part] = found.ids, found.distances[:, 0]
+    sources, nearness = _found(searcher, vectors, lost, k, n_threads, ignore)
     n_linked = 0
     for at in np.argsort(nearness, kind="stable"):
         vertex = lost[at]

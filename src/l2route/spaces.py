@@ -16,6 +16,8 @@ BASE_TYPES = ("float32", "float16")
 """Elements of original vectors."""
 ROW_TYPES = (*BASE_TYPES, "uint8")
 """Elements of routing vectors; uint8 for codes of seven bits."""
+LEARNED = "learned"
+"""What the name of a space that was learned begins with."""
 N_OWN = 10_000
 """Vectors that are scored by themselves to find a space's origin, at the most."""
 

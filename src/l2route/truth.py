@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, check_metric, check_vectors, normalize
+from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
 from l2route.formats import list_keys, read_array, read_npz, write_npz
 
 _CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth
@@ -42,7 +41,7 @@ def exact_neighbors(
     metric: str = "l2",
     *,
     cache: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Truth:
     """Find the exact k nearest neighbours of every query.
 
@@ -62,7 +61,7 @@ def exact_neighbors(
     chosen = check_metric(metric)
     if k < 1:
         raise ValueError(f"expected k >= 1, got {k}")
-    report = progress or _ignore
+    report = progress or ignore
     if cache is None:
         return _find(vectors, probes, k, chosen, report)
     key = _content_key(vectors, probes, k, chosen)
@@ -124,10 +123,6 @@ def read_truth(source: str | Path, n_base: int, n_queries: int | None = None) ->
     return ids.astype(np.int64)
 
 
-def _ignore(done: int, total: int) -> None:
-    pass
-
-
 def _with_key(source: str | Path) -> str | Path:
     path = Path(source)
     if not path.is_file() or path.suffix.lower() not in (".npz", ".hdf5", ".h5"):
@@ -162,7 +157,7 @@ def _find(
     queries: NDArray[np.float32],
     k: int,
     metric: Metric,
-    report: Callable[[int, int], None],
+    report: Progress,
 ) -> Truth:
     n_queries, n_kept = len(queries), min(k, len(base))
     problem = _pose(base, queries, metric)
