@@ -256,17 +256,25 @@ def test_what_a_slack_needs_is_said(small_world: SmallWorld) -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("projected", [False, True])
-def test_the_origin_makes_own_distances_zero(metric: Metric, projected: bool) -> None:
-    """Of inner products with biases on any scale: the mean of scores and origin is zero."""
+def test_scores_with_an_origin_are_distances(metric: Metric, projected: bool) -> None:
+    """Of inner products with biases, on any scale, whatever all vertices have in common."""
     rng = np.random.default_rng(0)
     base = BaseVectors.of(rng.normal(size=(500, 8)) + 1, metric)
     vectors = base.vectors()
     matrix = np.linalg.qr(rng.normal(size=(8, 8)))[0][:4].astype(np.float32) if projected else None
-    routed = vectors if matrix is None else vectors @ matrix.T
-    rows = pad_rows(7 * routed)
-    bias = (-3.5 * (routed**2).sum(axis=1)).astype(np.float32)
-    space = with_origin(RoutingSpace(rows, routed.shape[1], "ip", matrix, bias), base)
-    assert space.origin == pytest.approx(7, rel=1e-4)
+    routed = vectors if matrix is None else vectors @ matrix.T  # [n, d]
+    dim = routed.shape[1]
+    rows = pad_rows(7 * routed - rng.normal(size=dim).astype(np.float32))
+    bias = (2.5 - 3.5 * (routed**2).sum(axis=1)).astype(np.float32)
+    space = RoutingSpace(rows, dim, "ip", matrix, bias)
+    told = with_origin(space, base)
+    assert told.origin is not None
+    queries = routed[:20]
+    squares = (queries**2).sum(axis=1)[:, None]
+    scores = queries @ told.rows[:, :dim].T + told.bias  # [20, n]
+    true = ((queries[:, None] - routed) ** 2).sum(axis=2)
+    np.testing.assert_allclose(told.origin * squares / 2 - scores, 3.5 * true, atol=1e-3)
+    np.testing.assert_array_equal(space.rows, rows)
     products = BaseVectors.of(vectors, "ip")
     assert with_origin(space, products).origin is None
     assert with_origin(original_space(products), products).origin is None

@@ -18,13 +18,17 @@ LOSS_K, LOSS_EF = 10, 64
 """Answers and beam width at which the loss of compression is measured."""
 N_KEPT = 2000
 """Queries kept, at the most."""
-RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
+RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 """True distances that are tried, in answers asked for."""
 WIDEST_BEAM = 4096
 """Beam beyond which a recall counts as out of reach."""
 SATURATED = 0.02
 """Share of the missing recall that a beam of twice the width must bring for a wider one to be
 tried."""
+
+
+class OutOfReachError(ValueError):
+    """No setting reaches the recall that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,7 @@ class Loss:
 
 def calibrate(
     searcher: Searcher, validation: Validation, k: int, target: float, n_threads: int = 0
-) -> Setting:
+) -> tuple[Setting, float]:
     """The setting that reads the fewest bytes of vectors among those that reach a recall@k.
 
     Args:
@@ -111,6 +115,9 @@ def calibrate(
         k: answers per query.
         target: recall@k to reach, in (0, 1].
         n_threads: threads to use; 0 for all cores.
+
+    Returns:
+        The setting, and the bytes that a query then reads.
     """
     if not 0 < target <= 1:
         raise ValueError(f"expected a recall in (0, 1], got {target}")
@@ -124,8 +131,10 @@ def calibrate(
     reached = [(cost, setting) for cost, setting, _ in tries if setting is not None]
     if not reached:
         best = max(best for _, _, best in tries)
-        raise ValueError(f"expected a recall@{k} in reach, which is up to {best:.4f}, got {target}")
-    return min(reached, key=lambda pair: pair[0])[1]
+        expected = f"a recall@{k} in reach, which is up to {best:.4f}"
+        raise OutOfReachError(f"expected {expected}, got {target}")
+    cost, setting = min(reached, key=lambda pair: pair[0])
+    return setting, cost
 
 
 def cheapest_beam(

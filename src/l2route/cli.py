@@ -124,9 +124,16 @@ def build(
 def learn(
     index: Index,
     queries: Queries,
-    budget: Annotated[int, typer.Option(help="Total distance computations to learn for.")] = 256,
-    rerank: Annotated[int, typer.Option(help="Of them, true distances at the end.")] = 8,
+    budget: Annotated[
+        int | None, typer.Option(help="Total distance computations to learn for, 256 by default.")
+    ] = None,
+    rerank: Annotated[
+        int | None, typer.Option(help="Of them, true distances at the end, 8 by default.")
+    ] = None,
     k: Annotated[int, typer.Option("-k", help="Nearest neighbours that are to be found.")] = 1,
+    recall: Annotated[
+        float | None, typer.Option(help="Recall@k to learn for, in place of a budget.")
+    ] = None,
     dim: Annotated[int | None, typer.Option(help="Routing dimension, if smaller.")] = None,
     model: Annotated[str, typer.Option(help="filter, gcn or ffn.")] = "filter",
     objective: Annotated[str, typer.Option(help="imitation, teacher or topk.")] = "imitation",
@@ -162,6 +169,7 @@ def learn(
             minutes,
             seed,
             k=k,
+            recall=recall,
             objective=cast("Objective", objective),
             hidden_dim=hidden,
             steps=steps,
@@ -180,9 +188,11 @@ def learn(
     verdict = "learned" if report.is_better else "learned nothing better; the index stays as it was"
     print(
         f"{verdict}: recall@{k} {report.plain:.3f} plain, {report.learned:.3f} learned on "
-        f"validation queries at {budget} distance computations; {report.n_steps} steps, "
+        f"validation queries at {report.budget} distance computations; {report.n_steps} steps, "
         f"{report.seconds:.0f} s"
     )
+    if report.cost is not None:
+        print(f"recall@{k} {recall:g} costs {report.cost:.0%} of the bytes read without learning")
 
 
 @app.command()

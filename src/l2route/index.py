@@ -33,7 +33,6 @@ from l2route.spaces import (
     RoutingSpace,
     original_space,
     pca_space,
-    with_origin,
 )
 from l2route.storage import read_index
 
@@ -44,7 +43,9 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.options import ModelName, Objective
 
 DEFAULT_BUDGET = 256
-"""Distance computations of a search that is told nothing else."""
+"""Distance computations of a search that is told nothing else, and that learning is for."""
+DEFAULT_RERANK = 8
+"""True distances of those that learning is for, unless there are more neighbours to find."""
 
 
 class RoutingIndex:
@@ -217,14 +218,15 @@ class RoutingIndex:
     def learn(
         self,
         queries: object,
-        budget: int = 256,
-        rerank: int = 8,
+        budget: int | None = None,
+        rerank: int | None = None,
         dim: int | None = None,
         model: "ModelName | RoutingModel" = "filter",
         minutes: float = 5.0,
         seed: int = 0,
         *,
         k: int = 1,
+        recall: float | None = None,
         neighbors: object = None,
         objective: "Objective" = "imitation",
         hidden_dim: int | None = None,
@@ -243,13 +245,15 @@ class RoutingIndex:
 
         Args:
             queries: training queries [n_queries, dim], of the kind that will be asked.
-            budget: total distance computations per query to learn for.
-            rerank: how many of them are true distances at the end.
+            budget: total distance computations per query to learn for; 256 if not given.
+            rerank: how many of them are true distances at the end; 8 if not given, or k if more.
             dim: routing dimension; smaller than the original one, queries are projected.
             model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
             minutes: time for the steps, at the most; finding the true neighbours comes on top.
             seed: seed of every random choice.
             k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
+            recall: recall@k to learn for, in place of budget and rerank, which are then those that
+                reach it without learning. Better is what reaches it at less cost.
             neighbors: true neighbours of the queries, called as answers call them [n_queries, at
                 least k], nearest first; found by an exact search if not given.
             objective: imitation, teacher or topk.
@@ -271,10 +275,13 @@ class RoutingIndex:
         except ImportError as error:
             raise ImportError('learning needs: pip install "l2route[train]"') from error
         own = None if isinstance(model, str) else model
+        if recall is not None and not budget is rerank is None:
+            raise ValueError("expected a recall, or else budget and rerank, got both")
         options = LearnOptions(
-            budget=budget,
-            rerank=rerank,
+            budget=DEFAULT_BUDGET if budget is None else budget,
+            rerank=max(DEFAULT_RERANK, k) if rerank is None else rerank,
             k=k,
+            recall=recall,
             dim=dim,
             model=model if isinstance(model, str) else "filter",
             objective=objective,
@@ -299,7 +306,7 @@ class RoutingIndex:
         self.validate_with(problem.validation)
         if report.is_better:
             others = [each for each in self.spaces[1:] if each.name != space.name]
-            self._reset(self.base, [*others, with_origin(space, self.base)])
+            self._reset(self.base, [*others, space])
         return report
 
     def compress(
@@ -439,7 +446,7 @@ class RoutingIndex:
                     "expected validation queries to measure recall on: "
                     "call learn or validate_with first"
                 )
-            self._settings[key] = calibrate(searcher, self.validation, k, recall)
+            self._settings[key], _ = calibrate(searcher, self.validation, k, recall)
         return self._settings[key]
 
     def info(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric, check_vectors, normalize
-from l2route.memory import pad_rows, padded_dim
+from l2route.memory import aligned, pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")
@@ -216,19 +216,28 @@ def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
 
 
 def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
-    """A space of inner products with the origin that makes vectors' own distances zero, on average.
+    """A space of inner products that tells distances: vectors have none to themselves.
 
-    Without one where the metric is no distance.
+    What all vertices have in common does not change their ranks, so that learning leaves it open: a
+    vector in all rows, a number in all biases. Both are chosen here, with the origin, by least
+    squares. Without an origin where the metric is no distance.
     """
     if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
         return replace(space, origin=None)
     every = -(-len(base.rows) // N_OWN)
     vectors = base.vectors()[::every]
     matrix = space.query_matrix
-    queries = vectors if matrix is None else vectors @ matrix.T  # [n, dim]
+    queries = (vectors if matrix is None else vectors @ matrix.T).astype(np.float64)  # [n, dim]
     own = np.einsum("nd,nd->n", space.rows[::every, : space.dim], queries)
-    if space.bias is not None:
-        own = own + space.bias[::every]
+    bias = np.zeros(len(base.rows), dtype=np.float32) if space.bias is None else space.bias
+    own += bias[::every]
     halves = 0.5 * np.einsum("nd,nd->n", queries, queries)
-    total = float(halves.mean())
-    return replace(space, origin=float(own.mean()) / total if total > 0 else None)
+    if not halves.any():
+        return replace(space, origin=None)
+    unknown = np.column_stack([halves, -queries, -np.ones(len(queries))])  # [n, dim + 2]
+    origin, *shift, constant = np.linalg.lstsq(unknown, own, rcond=None)[0]
+    rows = space.rows.copy()
+    rows[:, : space.dim] += np.float32(shift)
+    return replace(
+        space, rows=aligned(rows), bias=bias + np.float32(constant), origin=float(origin)
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from l2route.calibration import OutOfReachError
 from l2route.data import Dataset
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
@@ -195,8 +196,8 @@ class _Stopwatch:
         for knob in method.knobs:
             try:
                 method.set(knob)
-            except ValueError:
-                return  # a recall out of its reach
+            except OutOfReachError:
+                return
             point = Point(knob, *self._quality(method), [self._time(method)])
             line.points.append(point)
             speed = len(self.queries) / point.seconds[0]

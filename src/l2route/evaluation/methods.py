@@ -29,7 +29,8 @@ from l2route.spaces import pca_space
 N_ANSWERS = 10
 """Answers that a served index learns and is calibrated for."""
 SERVED_DEGREE, SERVED_EF_CONSTRUCTION = 32, 300
-SERVED_BUDGET, SERVED_RERANK = 1024, 64
+SERVED_RECALL = 0.9
+"""Recall that a served index learns for."""
 
 
 def served_graph(data: Dataset, seed: int = 0, n_threads: int = 1) -> RoutingIndex:
@@ -155,12 +156,11 @@ class Routed:
         begin = time.perf_counter()
         report = index.learn(
             queries,
-            SERVED_BUDGET,
-            SERVED_RERANK,
-            dim,
+            dim=dim,
             minutes=self.minutes,
             seed=self.seed,
             k=N_ANSWERS,
+            recall=SERVED_RECALL,
         )
         self.learn_seconds = time.perf_counter() - begin
         return report.is_better

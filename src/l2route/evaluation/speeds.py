@@ -18,7 +18,8 @@ def header() -> list[str]:
     """Names of the columns of `table_rows`; × is the fastest of ours over the method."""
     speeds = [f"q/s at {target:.2f}" for target in TARGETS]
     ratios = [f"× at {target:.2f}" for target in TARGETS]
-    return ["method", *speeds, *ratios, "scored at 0.95", "build s", "learn s", "bytes"]
+    counts = [f"scored at {target:.2f}" for target in TARGETS]
+    return ["method", *speeds, *ratios, *counts, "build s", "learn s", "bytes"]
 
 
 def table_rows(result: Comparison) -> list[list[str]]:
@@ -36,7 +37,8 @@ def table_rows(result: Comparison) -> list[list[str]]:
         size = "–" if line.bytes_per_vector is None else f"{line.bytes_per_vector:,.0f}"
         costs = [f"{line.build_seconds - line.learn_seconds:.0f}", f"{line.learn_seconds:.0f}"]
         name = f"{method} ({line.label})"
-        rows.append([name, *speeds, *ratios, _distances(line, 0.95), *costs, size])
+        counts = [_distances(line, target) for target in TARGETS]
+        rows.append([name, *speeds, *ratios, *counts, *costs, size])
     return rows
 
 

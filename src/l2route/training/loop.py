@@ -15,7 +15,8 @@ from l2route.features import principal_axes, vertex_features
 from l2route.models import GraphFilter, RoutingModel, space_of
 from l2route.networks import FeedForward, FilterNetwork, GraphNetwork
 from l2route.oracle import HopOracle
-from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
+from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space, with_origin
+from l2route.training.aim import Aim
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.log import Event, event_log
 from l2route.training.options import LearnOptions
@@ -54,6 +55,14 @@ class Report:
     sharpness: float
     is_better: bool
     """Whether the learned space beats the plain one, and is to be used."""
+    budget: int
+    """Total distance computations that were learned for."""
+    rerank: int
+    """Of the budget, true distances at the end."""
+    share: float = 1.0
+    """How far from the start to the best state the space is; all the way but for a recall."""
+    cost: float | None = None
+    """Bytes that searches read at the recall that was learned for, in those of the plain space."""
 
 
 def make_model(
@@ -110,12 +119,15 @@ def learn_space(
         on_event: told of every validation.
 
     Returns:
-        The best space by validation recall, and how it did.
+        The best space by validation recall, or between it and the start the one of least cost at
+        the recall that is learned for, and how it did.
     """
     begin = time.perf_counter()
     if options.dim is not None and options.dim > problem.base.dim:
         raise ValueError(f"expected dim of at most {problem.base.dim}, got {options.dim}")
     plain = plain_space(problem.base, options.dim)
+    aim = None if options.recall is None else Aim(problem, plain, options)
+    options = options if aim is None else aim.options
     sharpness = options.sharpness or calibrate_sharpness(problem, options)
     learner = make_model(problem, options, plain, sharpness) if model is None else model
     if not isinstance(learner, RoutingModel) or not isinstance(learner, nn.Module):
@@ -131,10 +143,21 @@ def learn_space(
                 write(event)
                 if on_event is not None:
                     on_event(event)
-        space = run.best_space()
-    seconds = time.perf_counter() - begin
-    is_better = run.best > before
-    return space, Report(before, run.best, run.step, seconds, sharpness, is_better)
+        share, cost = (1.0, None) if aim is None else aim.cheapest(run.space_at)
+        space = run.space_at(share)
+    report = Report(
+        plain=before,
+        learned=run.best,
+        n_steps=run.step,
+        seconds=time.perf_counter() - begin,
+        sharpness=sharpness,
+        is_better=run.best > before if cost is None else cost < 1,
+        budget=options.budget,
+        rerank=options.rerank,
+        share=share,
+        cost=cost,
+    )
+    return space, report
 
 
 @contextmanager
@@ -168,6 +191,7 @@ class Run:
         dim = problem.base.dim
         self.dim = options.dim or dim
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.start = [p.detach().clone() for p in self.parameters]
         self.optimizer = self._fresh_optimizer()
         self.average = [p.detach().clone() for p in self.parameters]
         self.kept = [p.detach().clone() for p in self.parameters]
@@ -276,10 +300,11 @@ class Run:
     def _fresh_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
 
-    def best_space(self) -> RoutingSpace:
-        """The space of the best weights."""
-        with _weights(self.parameters, self.kept):
-            return self._space()
+    def space_at(self, share: float) -> RoutingSpace:
+        """The space of weights that went a share of the way from the start to the best ones."""
+        pairs = zip(self.start, self.kept, strict=True)
+        with _weights(self.parameters, [start.lerp(best, share) for start, best in pairs]):
+            return with_origin(self._space(), self.problem.base)
 
     def _space(self) -> RoutingSpace:
         problem = self.problem

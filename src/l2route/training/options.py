@@ -19,6 +19,9 @@ class LearnOptions:
     """Of the budget, true distances at the end."""
     k: int = 1
     """Nearest neighbours of a query that are to end among those reranked."""
+    recall: float | None = None
+    """Recall@k to learn for. If given, budget and rerank are those that reach it without learning,
+    and as much is kept of what was learned as reaches it at the least cost."""
     dim: int | None = None
     """Routing dimension; the original one if not given."""
     model: ModelName = "filter"
@@ -69,6 +72,7 @@ class LearnOptions:
         _require(self.budget >= 1, "budget of at least 1", self.budget)
         _require(self.rerank >= 1, "rerank of at least 1", self.rerank)
         _require(1 <= self.k <= self.rerank, f"k in [1, {self.rerank}], the rerank", self.k)
+        _require(self.recall is None or 0 < self.recall <= 1, "recall in (0, 1]", self.recall)
         _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
         _require(self.minutes > 0, "minutes above 0", self.minutes)
         _require(self.epochs > 0, "epochs above 0", self.epochs)

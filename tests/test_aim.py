@@ -1,0 +1,140 @@
+"""Laws of learning for a recall."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from l2route import RoutingIndex
+from l2route.calibration import Validation, calibrate
+from l2route.datasets import demo_words
+from l2route.memory import pad_rows
+from l2route.search import Searcher
+from l2route.spaces import RoutingSpace
+from l2route.training.aim import SHARES, Aim
+from l2route.training.loop import Run, make_model, plain_space
+from l2route.training.options import LearnOptions
+from l2route.training.problem import Problem, pose
+
+DIM, K, RECALL = 16, 5, 0.8
+OPTIONS = LearnOptions(k=K, dim=DIM, recall=RECALL, steps=80, batch_size=200)
+
+
+def words() -> Any:
+    """Real vectors, few enough for a test."""
+    return demo_words(n_base=4_000, n_learn=3_000, n_query=500).dataset
+
+
+def graph() -> RoutingIndex:
+    """A graph over 4,000 words."""
+    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """What is to be learned on it."""
+    index = graph()
+    return pose(index.graph, index.base, words().learn, OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def plain(problem: Problem) -> RoutingSpace:
+    """Principal components."""
+    return plain_space(problem.base, DIM)
+
+
+def test_the_budget_is_what_the_recall_costs_without_learning(
+    problem: Problem, plain: RoutingSpace
+) -> None:
+    """Vertices scored, mapping the query and true distances, in units of the original dimension."""
+    aim = Aim(problem, plain, OPTIONS)
+    validation = Validation.of(problem.base, problem.validation)
+    searcher = Searcher(problem.graph, plain, problem.base)
+    setting, n_bytes = calibrate(searcher, validation, K, RECALL)
+    limits = {"ef": setting.ef, "slack": setting.slack, "rerank": setting.rerank}
+    found = searcher.search(validation.queries, K, **limits)
+    assert validation.recall(found.ids) >= RECALL
+    assert aim.options.rerank == max(setting.rerank, 2 * K)
+    routed = np.ceil(found.n_routing.mean())
+    assert aim.options.budget == np.ceil(routed * DIM / 50 + DIM + aim.options.rerank)
+    assert aim.plain_cost == n_bytes
+    expected = (
+        found.n_routing.mean() * DIM * 4 + found.n_rerank.mean() * problem.base.rows[0].nbytes
+    )
+    assert n_bytes == pytest.approx(expected)
+
+
+def test_the_share_of_least_cost_is_kept(problem: Problem, plain: RoutingSpace) -> None:
+    """The more noise, the more bytes are read; what cannot reach the recall is not taken."""
+    aim = Aim(problem, plain, OPTIONS)
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(len(plain.rows), DIM)).astype(np.float32)
+
+    def noisy(share: float) -> RoutingSpace:
+        rows = plain.rows[:, :DIM] + abs(share - 0.5) * noise
+        return replace(plain, rows=pad_rows(rows))
+
+    assert aim.cheapest(noisy) == (0.5, 1.0)
+    lost = replace(plain, rows=pad_rows(noise))
+    best, cost = aim.cheapest(lambda share: noisy(0.52) if share == 0.75 else lost)
+    assert best == 0.75
+    assert cost > 1
+
+
+def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: RoutingSpace) -> None:
+    """None of the way ranks like the plain space, all of it is what was best."""
+    run = Run(problem, OPTIONS, make_model(problem, OPTIONS, plain, 40.0), None, None)
+    for _ in run.events():
+        pass
+    queries = problem.validation
+    own, start, end = (
+        Searcher(problem.graph, space, problem.base).search(queries, K, ef=20, rerank=10)
+        for space in (plain, run.space_at(0.0), run.space_at(1.0))
+    )
+    assert (own.ids == start.ids).mean() > 0.98
+    assert (own.ids == end.ids).mean() < 0.95
+    assert problem.recall(run.space_at(1.0), OPTIONS) == run.best
+
+
+def test_an_index_that_learned_for_a_recall_reaches_it_with_fewer_bytes() -> None:
+    """On queries kept from training, and by what searches themselves count."""
+    index = graph()
+    report = index.learn(words().learn, dim=DIM, k=K, recall=RECALL, steps=150)
+    assert report.is_better
+    assert report.cost is not None
+    assert report.cost < 0.97
+    assert report.share in SHARES
+    assert index.validation is not None
+    plain = RoutingIndex(index.base, index.graph, [plain_space(index.base, DIM)])
+    plain.validate_with(index.validation.queries)
+    read = []
+    for each in (index, plain):
+        found = each.search(index.validation.queries, K, recall=RECALL)
+        assert index.validation.recall(found.ids) >= RECALL
+        row, original = each.spaces[-1].rows[0].nbytes, each.base.rows[0].nbytes
+        read.append(found.n_routing.mean() * row + found.n_rerank.mean() * original)
+    assert read[0] / read[1] == pytest.approx(report.cost)
+
+
+def test_what_saves_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index stays as it was, but for the validation queries."""
+    monkeypatch.setattr(Aim, "cheapest", lambda self, space_at: (1.0, 1.0))
+    index = graph()
+    report = index.learn(words().learn, k=K, recall=RECALL, steps=1)
+    assert not report.is_better
+    assert [space.name for space in index.spaces] == ["original"]
+
+
+@pytest.mark.parametrize("more", [{"budget": 100}, {"rerank": 10}, {"budget": 100, "rerank": 10}])
+def test_a_recall_stands_in_place_of_a_budget(more: dict[str, int]) -> None:
+    """Both at once contradict each other."""
+    with pytest.raises(ValueError, match="expected a recall, or else budget and rerank, got both"):
+        graph().learn(words().learn, recall=RECALL, **more)
+
+
+@pytest.mark.parametrize("recall", [0.0, -1.0, 1.1, np.nan])
+def test_recalls_are_shares(recall: float) -> None:
+    """Above 0, up to 1."""
+    with pytest.raises(ValueError, match=r"expected recall in \(0, 1\], got"):
+        graph().learn(words().learn, recall=recall)
