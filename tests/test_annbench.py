@@ -95,7 +95,7 @@ def test_vibe_gives_it_queries(metric: str) -> None:
     """`fit_ood` learns from them; inner products are searched with a beam."""
     base, learn, queries = draw(N, 0), draw(200, 1), draw(30, 2)
     neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids
-    algo = L2Route(metric, {"minutes": 0.02, "budget": 200, "rerank": 20})
+    algo = L2Route(metric, {"minutes": 0.02, "recall": 0.8})
     algo.fit_ood(base, learn, neighbors)
     assert algo.index.validation is not None  # kept from the queries it was given
     algo.set_query_arguments(100 if metric == "ip" else 0.3)

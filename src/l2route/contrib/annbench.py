@@ -30,11 +30,10 @@ DEFAULTS: dict[str, Any] = {
     "routing": "int8",
     "dim": None,
     "minutes": 10.0,
-    "budget": 1024,
-    "rerank": 64,
+    "recall": 0.9,
     "k": 10,
 }
-"""Parameters of a build; the last five are those of learning, where there are queries for it."""
+"""Parameters of a build; the last four are those of learning, where there are queries for it."""
 
 
 class L2Route:
@@ -65,11 +64,10 @@ class L2Route:
         index, params = self._built(train), self.params
         index.learn(
             learn,
-            params["budget"],
-            params["rerank"],
-            params["dim"],
+            dim=params["dim"],
             minutes=params["minutes"],
             k=params["k"],
+            recall=params["recall"],
             neighbors=neighbors,
             n_threads=1,
         )
