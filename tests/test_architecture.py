@@ -13,6 +13,7 @@ import l2route
 PACKAGE = Path(l2route.__file__).parent
 LAYERS = (
     {"_core"},
+    {"arguments"},
     {"formats"},
     {"data"},
     {"truth"},
@@ -36,7 +37,7 @@ LAYERS = (
     {"evaluation"},
     {"contrib"},
     {"progress"},
-    {"index_commands"},
+    {"index_commands", "query_commands"},
     {"demo", "reproduce"},
     {"cli"},
     {"__init__", "__main__"},

@@ -92,6 +92,13 @@ def test_learn(workdir: Path, run) -> None:
     assert len((workdir / "log.jsonl").read_text().splitlines()) == 10
     names = [space["name"] for space in json.loads(run("info learned.l2r --json")[1])["spaces"]]
     assert names == (["original", "learned"] if report["is_better"] else ["original"])
+    code, out, _ = run(
+        "learn words.l2r --queries learn.npy -k 5 --recall 0.8 --steps 2 -o served.l2r"
+    )
+    assert code == 0
+    assert "recall@5 0.8 costs " in out
+    both = "learn words.l2r --queries learn.npy --recall 0.8 --budget 100 --steps 2"
+    assert run(both)[0] == 2
     evaluate = "evaluate learned.l2r --queries data.npz:query --budget 40 --json"
     (row,) = json.loads(run(evaluate)[1])["rows"]
     assert row["method"] == names[-1]
@@ -134,6 +141,22 @@ def test_refine_gives_other_neighbours(workdir: Path, run) -> None:
     code, _, err = run("refine words.l2r --alpha 0.5")
     assert code == 2
     assert "alpha" in err
+
+
+def test_calibrate_keeps_what_it_finds(workdir: Path, run) -> None:
+    """`calibrate` measures on queries given or kept; `info` tells what it found."""
+    assert run(BUILD)[0] == 0
+    assert run("calibrate words.l2r --recall 0.9")[0] == 2  # nothing to measure on
+    code, out, _ = run("calibrate words.l2r --recall 0.9 -k 5 --queries data.npz:query --json")
+    assert code == 0
+    setting = json.loads(out)
+    assert setting["recall"] >= 0.9
+    assert json.loads(run("info words.l2r --json")[1])["settings"] == [setting]
+    code, out, _ = run("calibrate words.l2r --recall 0.95 -k 5")
+    assert code == 0
+    assert "recall@5 of 0.95 takes" in out
+    kept = json.loads(run("info words.l2r --json")[1])["settings"]
+    assert [each["target"] for each in kept] == [0.9, 0.95]
 
 
 def test_truth_is_of_labels(workdir: Path, run) -> None:

@@ -1,45 +1,30 @@
 """The command line: one sub-command per stage, no logic of its own."""
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from typer.main import get_command
 
 from l2route import datasets as public
+from l2route.arguments import Index, Json, OutInstead, Queries, Threads, numbers
 from l2route.contrib.commands import export
-from l2route.data import check_vectors
 from l2route.demo import run_demo
 from l2route.evaluation.commands import compare
-from l2route.evaluation.measure import N_ANSWERS, measure_all
-from l2route.evaluation.plots import plot_recall_against_budget
-from l2route.evaluation.tables import as_json, as_markdown, rich_table
-from l2route.formats import read_array, write_npz
+from l2route.formats import read_array
 from l2route.graph import Entry, GraphKind
 from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex, load
-from l2route.index_commands import (
-    Index,
-    Json,
-    OutInstead,
-    Space,
-    compress,
-    info,
-    print_info,
-    refine,
-)
+from l2route.index_commands import calibrate, compress, info, print_info, refine
 from l2route.progress import bar, learning_bars
+from l2route.query_commands import evaluate, search
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
-from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 if TYPE_CHECKING:
     from l2route.training.options import ModelName, Objective
@@ -50,17 +35,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")]
-Queries = Annotated[
-    str, typer.Option(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
-]
-Budgets = Annotated[
-    str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
-]
-Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
-Rerank = Annotated[
-    int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
-]
-Threads = Annotated[int, typer.Option(help="Threads; 0 for all cores.")]
 Metric = Annotated[str, typer.Option(help="l2, ip or cosine.")]
 
 
@@ -196,105 +170,6 @@ def learn(
 
 
 @app.command()
-def search(
-    index: Index,
-    queries: Queries,
-    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
-    budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
-    ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
-    rerank: Rerank = None,
-    slack: Annotated[
-        float | None, typer.Option(help="How much farther than the k-th best a walk may go.")
-    ] = None,
-    recall: Annotated[
-        float | None, typer.Option(help="Recall to reach, in place of all other limits.")
-    ] = None,
-    space: Space = None,
-    threads: Threads = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write ids and distances to this .npz.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Answer queries; print them, or keep them in a file."""
-    result = load(index).search(
-        read_array(queries),
-        k,
-        budget,
-        ef,
-        rerank,
-        space,
-        threads,
-        slack=slack,
-        recall=recall,
-    )
-    if out is not None:
-        write_npz(
-            out,
-            {
-                "ids": result.ids,
-                "distances": result.distances,
-                "n_computed": result.n_computed,
-                "n_hops": result.n_hops,
-            },
-        )
-    elif as_json:
-        rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
-        answers = [
-            {
-                "ids": [i for i in ids if i >= 0],
-                "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
-            }
-            for ids, distances in rows
-        ]
-        print(json.dumps({"answers": answers}))
-    else:
-        for row, ids in enumerate(result.ids.tolist()):
-            print(f"{row}: {' '.join(str(i) for i in ids if i >= 0)}")
-
-
-@app.command()
-def evaluate(
-    index: Index,
-    queries: Queries,
-    budget: Budgets = None,
-    ef: Beams = None,
-    truth: Annotated[
-        str | None,
-        typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
-    ] = None,
-    rerank: Rerank = None,
-    space: Space = None,
-    threads: Threads = 1,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw recall against budget into this file.")
-    ] = None,
-    as_json_: Json = False,
-) -> None:
-    """Measure recall, distance computations, hops and time at each setting."""
-    opened = load(index)
-    probes = check_vectors("queries", read_array(queries), opened.dim)
-    budgets = _numbers("--budget", budget)
-    if not budgets and ef is None:
-        budgets = [128, 256, 512]
-    known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
-    efs = _numbers("--ef", ef)
-    rows = measure_all(
-        opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
-    )
-    context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
-    if plot is not None:
-        plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
-    if as_json_:
-        print(as_json(rows, {**context, "n_threads": threads}))
-    elif markdown:
-        print(as_markdown(rows))
-    else:
-        Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")],
     seed: Annotated[int, typer.Option(help="Cuts the words into base and queries.")] = 0,
@@ -304,7 +179,18 @@ def demo(
     run_demo(out, Console(), seed)
 
 
-for command in (refine, compress, info, compare, paper.reproduce, paper.progress, paper.report):
+for command in (
+    search,
+    evaluate,
+    refine,
+    compress,
+    calibrate,
+    info,
+    compare,
+    paper.reproduce,
+    paper.progress,
+    paper.report,
+):
     app.command()(command)
 app.add_typer(export, name="export")
 
@@ -337,41 +223,12 @@ def datasets(
 def _entry(text: str) -> Entry:
     if text == "medoid" or text == "medoids":
         return text  # type: ignore[return-value] # one of the two
-    ids = _numbers("--entry", text)
+    ids = numbers("--entry", text)
     return ids[0] if len(ids) == 1 else ids
 
 
 def _graph_kind(text: str) -> GraphKind:
     return text  # type: ignore[return-value] # build_graph refuses a wrong one
-
-
-def _numbers(option: str, text: str | None) -> list[int]:
-    if text is None:
-        return []
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"expected {option} like 128,256,512, got {text!r}") from None
-
-
-def _truth(
-    index: RoutingIndex, probes: NDArray[np.float32], source: str | None, cache: Path | None
-) -> Truth:
-    base, metric = index.base.vectors(), index.base.metric
-    if source is not None:
-        highest = len(base) - 1 if index.labels is None else int(index.labels.max())
-        ids = index.rows_of(read_truth(source, highest + 1, len(probes))[:, :N_ANSWERS])
-        if ids.shape[1] < min(N_ANSWERS, len(base)):
-            raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
-        return Truth(ids, exact_distances(base, probes, ids, metric))
-    with bar("exact neighbours") as progress:
-        return exact_neighbors(base, probes, N_ANSWERS, metric, cache=cache, progress=progress)
-
-
-def _writable(directory: Path) -> Path | None:
-    """The directory, unless its owner has closed it, which binds the superuser too."""
-    is_open = bool(directory.stat().st_mode & 0o222)
-    return directory if is_open and os.access(directory, os.W_OK) else None
 
 
 def _print_datasets(as_json: bool) -> None:

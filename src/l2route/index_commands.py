@@ -1,15 +1,15 @@
-"""The command line's part for an index that is there: `info`, `refine` and `compress`."""
+"""The command line's part for an index that is there: `info`, `refine`, `compress`, `calibrate`."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from l2route.arguments import Index, Json, OutInstead, Space, Threads
 from l2route.compression import Compression
 from l2route.formats import read_array
 from l2route.graph import report
@@ -17,13 +17,6 @@ from l2route.index import RoutingIndex, load
 from l2route.progress import bar
 from l2route.refinement import ALPHA, N_CANDIDATES
 from l2route.storage import check_target
-
-Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-OutInstead = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
-]
-Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
 
 
 def info(index: Index, as_json: Json = False) -> None:
@@ -60,7 +53,7 @@ def refine(
         int, typer.Option(help="Nearest vertices that neighbours are chosen from.")
     ] = N_CANDIDATES,
     alpha: Annotated[float, typer.Option(help="From 1 up: more keeps more neighbours.")] = ALPHA,
-    threads: Annotated[int, typer.Option(help="0 for all cores.")] = 0,
+    threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
@@ -126,6 +119,28 @@ def compress(
     print(f"bytes per vector: {before:,.0f} before, {facts['after']:,.0f} after")
     for loss in losses:
         print(_loss(loss))
+
+
+def calibrate(
+    index: Index,
+    recall: Annotated[float, typer.Option(help="Recall@k to reach.")],
+    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
+    queries: Annotated[
+        str | None, typer.Option(help="Queries to measure on, kept in place of those kept before.")
+    ] = None,
+    space: Space = None,
+    out: OutInstead = None,
+    as_json: Json = False,
+) -> None:
+    """Find the setting that reaches a recall at the least cost, and keep it in the index."""
+    target = index if out is None else out
+    check_target(target)
+    opened = load(index)
+    if queries is not None:
+        opened.validate_with(read_array(queries))
+    setting = asdict(opened.setting(recall, k, space))
+    opened.save(target)
+    print(json.dumps(setting) if as_json else _setting(setting))
 
 
 def _space(space: Mapping[str, Any]) -> str:

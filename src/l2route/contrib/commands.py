@@ -6,6 +6,7 @@ from typing import Annotated
 import faiss
 import typer
 
+from l2route.arguments import Index, Space
 from l2route.contrib.annbench import write_module
 from l2route.contrib.faiss_export import to_faiss
 from l2route.formats import replacing
@@ -16,11 +17,9 @@ export = typer.Typer(help="Write an index for another system.")
 
 @export.command("faiss")
 def export_faiss(
-    index: Annotated[Path, typer.Argument(help="Directory of an index.")],
+    index: Index,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for faiss.read_index.")],
-    space: Annotated[
-        str | None, typer.Option(help="Routing space; by default the index's last.")
-    ] = None,
+    space: Space = None,
     rerank: Annotated[
         int | None, typer.Option(help="Vertices to rerank for ten answers (k_factor is a tenth).")
     ] = None,

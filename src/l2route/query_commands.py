@@ -1,0 +1,146 @@
+"""The command line's part for queries: `search` and `evaluate`."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from rich.console import Console
+
+from l2route.arguments import Index, Json, Queries, Space, Threads, numbers
+from l2route.data import check_vectors
+from l2route.evaluation.measure import N_ANSWERS, measure_all
+from l2route.evaluation.plots import plot_recall_against_budget
+from l2route.evaluation.tables import as_json, as_markdown, rich_table
+from l2route.formats import read_array, write_npz
+from l2route.index import RoutingIndex, load
+from l2route.progress import bar
+from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
+
+Budgets = Annotated[
+    str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
+]
+Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
+Rerank = Annotated[
+    int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
+]
+
+
+def search(
+    index: Index,
+    queries: Queries,
+    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
+    budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
+    ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    rerank: Rerank = None,
+    slack: Annotated[
+        float | None, typer.Option(help="How much farther than the k-th best a walk may go.")
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Recall to reach, in place of all other limits.")
+    ] = None,
+    space: Space = None,
+    threads: Threads = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write ids and distances to this .npz.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Answer queries; print them, or keep them in a file."""
+    result = load(index).search(
+        read_array(queries),
+        k,
+        budget,
+        ef,
+        rerank,
+        space,
+        threads,
+        slack=slack,
+        recall=recall,
+    )
+    if out is not None:
+        write_npz(
+            out,
+            {
+                "ids": result.ids,
+                "distances": result.distances,
+                "n_computed": result.n_computed,
+                "n_hops": result.n_hops,
+            },
+        )
+    elif as_json:
+        rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
+        answers = [
+            {
+                "ids": [i for i in ids if i >= 0],
+                "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
+            }
+            for ids, distances in rows
+        ]
+        print(json.dumps({"answers": answers}))
+    else:
+        for row, ids in enumerate(result.ids.tolist()):
+            print(f"{row}: {' '.join(str(i) for i in ids if i >= 0)}")
+
+
+def evaluate(
+    index: Index,
+    queries: Queries,
+    budget: Budgets = None,
+    ef: Beams = None,
+    truth: Annotated[
+        str | None,
+        typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
+    ] = None,
+    rerank: Rerank = None,
+    space: Space = None,
+    threads: Threads = 1,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw recall against budget into this file.")
+    ] = None,
+    as_json_: Json = False,
+) -> None:
+    """Measure recall, distance computations, hops and time at each setting."""
+    opened = load(index)
+    probes = check_vectors("queries", read_array(queries), opened.dim)
+    budgets = numbers("--budget", budget)
+    if not budgets and ef is None:
+        budgets = [128, 256, 512]
+    known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
+    efs = numbers("--ef", ef)
+    rows = measure_all(
+        opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
+    )
+    context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
+    if plot is not None:
+        plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
+    if as_json_:
+        print(as_json(rows, {**context, "n_threads": threads}))
+    elif markdown:
+        print(as_markdown(rows))
+    else:
+        Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
+
+
+def _truth(
+    index: RoutingIndex, probes: NDArray[np.float32], source: str | None, cache: Path | None
+) -> Truth:
+    base, metric = index.base.vectors(), index.base.metric
+    if source is not None:
+        highest = len(base) - 1 if index.labels is None else int(index.labels.max())
+        ids = index.rows_of(read_truth(source, highest + 1, len(probes))[:, :N_ANSWERS])
+        if ids.shape[1] < min(N_ANSWERS, len(base)):
+            raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
+        return Truth(ids, exact_distances(base, probes, ids, metric))
+    with bar("exact neighbours") as progress:
+        return exact_neighbors(base, probes, N_ANSWERS, metric, cache=cache, progress=progress)
+
+
+def _writable(directory: Path) -> Path | None:
+    """The directory, unless its owner has closed it, which binds the superuser too."""
+    is_open = bool(directory.stat().st_mode & 0o222)
+    return directory if is_open and os.access(directory, os.W_OK) else None
