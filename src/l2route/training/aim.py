@@ -52,8 +52,9 @@ class Aim:
 
         Learning is for the way to the nearest. Walks that end when nothing near is left have to
         tell distances too, which the plain space does best: some way between is better than both.
+        None of it where nothing is cheaper than the plain space.
         """
-        costs = {share: self._cost(space_at(share)) for share in SHARES}
+        costs = {0.0: self.plain_cost} | {share: self._cost(space_at(share)) for share in SHARES}
         best = min(costs, key=costs.__getitem__)
         return best, costs[best] / self.plain_cost
 

@@ -60,7 +60,7 @@ class Report:
     rerank: int
     """Of the budget, true distances at the end."""
     share: float = 1.0
-    """How far from the start to the best state the space is; all the way but for a recall."""
+    """How far from the start to the best state the space is: all the way, if not for a recall."""
     cost: float | None = None
     """Bytes that searches read at the recall that was learned for, in those of the plain space."""
 
