@@ -216,8 +216,9 @@ VARIANTS = (
     Variant("pynndescent", "30", lambda seed, _: PyNNDescent(30, seed)),
     Variant("symphonyqg", "degree 32", lambda *_: SymphonyQG(32, 400)),
     Variant("symphonyqg", "degree 64", lambda *_: SymphonyQG(64, 400)),
-    Variant("scann", "√n clusters", lambda *_: Scann()),
-    Variant("scann", "1,000 clusters", lambda *_: Scann(1000)),
+    Variant("scann", "reorder 40", lambda *_: Scann(n_reordered=40)),
+    Variant("scann", "reorder 100", lambda *_: Scann(n_reordered=100)),
+    Variant("scann", "reorder 300", lambda *_: Scann(n_reordered=300)),
 )
 """What `l2route compare` compares; each library at settings that its own documents recommend."""
 
