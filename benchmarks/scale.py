@@ -98,8 +98,8 @@ def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
             n_threads=arguments.threads,
         )
     )
-    if report.is_better:
-        yield served("learned int8", built, build_seconds, learn_seconds)
+    name = "learned int8" if report.is_better else "learned int8, nothing kept"
+    yield served(name, built, build_seconds, learn_seconds)
 
 
 def served(name: str, index: RoutingIndex, build_seconds: float, learn_seconds: float) -> Entrant:

@@ -86,7 +86,8 @@ def test_every_variant_finds_what_is_there(variant: Variant, metric: Metric) -> 
     assert found.dtype == np.int64
     truth = exact_neighbors(data.base, data.query, K, metric).ids
     shares = [len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]
-    assert np.mean(shares) > (0.8 if metric == "ip" else 0.9)
+    is_coarse = metric == "ip" or variant.label == "reorder 40"  # few true distances at the end
+    assert np.mean(shares) > (0.8 if is_coarse else 0.9)
     size = method.n_bytes()
     if variant.method != "pynndescent":
         assert size is not None
