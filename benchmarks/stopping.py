@@ -37,13 +37,7 @@ def given(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Valid
 
 def walked(searcher: Searcher, validation: Validation, setting: Setting) -> SearchResult:
     """What walks with a setting find, and what they cost."""
-    return searcher.search(
-        validation.queries,
-        setting.k,
-        ef=setting.ef,
-        slack=setting.slack,
-        rerank=setting.rerank or None,
-    )
+    return searcher.search(validation.queries, setting.k, **setting.limits)
 
 
 def said(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:

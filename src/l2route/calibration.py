@@ -82,6 +82,11 @@ class Setting:
         if self.k < 1 or self.rerank < 0 or len(widths) != 1 or not 0 <= widths[0] < np.inf:
             raise ValueError(f"expected a setting that can be searched with, got {self}")
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """What to search with."""
+        return {"ef": self.ef, "slack": self.slack, "rerank": self.rerank or None}
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:

@@ -19,8 +19,8 @@ from l2route.evaluation.commands import compare
 from l2route.formats import read_array
 from l2route.graph import Entry, GraphKind
 from l2route.imports import from_faiss, from_hnswlib
-from l2route.index import RoutingIndex, load
-from l2route.index_commands import calibrate, compress, info, print_info, refine
+from l2route.index import RoutingIndex
+from l2route.index_commands import calibrate, changed, compress, info, print_info, refine
 from l2route.progress import bar, learning_bars
 from l2route.query_commands import evaluate, search
 from l2route.reproduce import commands as paper
@@ -129,13 +129,9 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Learn from training queries where to walk; searches of the index then use it."""
-    target = index if out is None else out
-    check_target(target)
-    opened = load(index)
-    probes = read_array(queries)
-    with learning_bars() as (progress, on_event):
+    with changed(index, out) as opened, learning_bars() as (progress, on_event):
         report = opened.learn(
-            probes,
+            read_array(queries),
             budget,
             rerank,
             dim,
@@ -154,7 +150,6 @@ def learn(
             progress=progress,
             on_event=on_event,
         )
-    opened.save(target)
     facts = asdict(report)
     if as_json:
         print(json.dumps(facts))

@@ -1,8 +1,10 @@
 """The command line's part for an index that is there: `info`, `refine`, `compress`, `calibrate`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -17,6 +19,24 @@ from l2route.index import RoutingIndex, load
 from l2route.progress import bar
 from l2route.refinement import ALPHA, N_CANDIDATES
 from l2route.storage import check_target
+
+
+@contextmanager
+def changed(index: Path, out: Path | None, queries: str | None = None) -> Iterator[RoutingIndex]:
+    """An index to change, written over itself or elsewhere unless that fails.
+
+    Args:
+        index: its directory.
+        out: directory to write it into instead.
+        queries: queries to measure on, kept in place of those kept before.
+    """
+    target = index if out is None else out
+    check_target(target)
+    opened = load(index)
+    if queries is not None:
+        opened.validate_with(read_array(queries))
+    yield opened
+    opened.save(target)
 
 
 def info(index: Index, as_json: Json = False) -> None:
@@ -62,14 +82,11 @@ def refine(
     For metrics l2 and cosine, and before learning. Settings and losses measured before are
     forgotten; answers are called as they were.
     """
-    target = index if out is None else out
-    check_target(target)
-    opened = load(index)
-    before = asdict(report(opened.graph))
-    with bar(f"refining {len(opened):,} vertices") as progress:
-        opened.refine(degree, candidates, alpha, threads, progress)
-    opened.renumber()
-    opened.save(target)
+    with changed(index, out) as opened:
+        before = asdict(report(opened.graph))
+        with bar(f"refining {len(opened):,} vertices") as progress:
+            opened.refine(degree, candidates, alpha, threads, progress)
+        opened.renumber()
     after = asdict(report(opened.graph))
     if as_json:
         print(json.dumps({"before": before, "after": after}))
@@ -98,19 +115,14 @@ def compress(
     as_json: Json = False,
 ) -> None:
     """Give routing vectors, original vectors or both fewer bytes; say what that costs."""
-    target = index if out is None else out
-    check_target(target)
-    opened = load(index)
-    if queries is not None:
-        opened.validate_with(read_array(queries))
-    before = opened.info()["bytes_per_vector"]
-    opened.compress(
-        None if routing == "none" else cast(Compression, routing),
-        cast(Literal["float16"] | None, vectors),
-        space,
-        inline,
-    )
-    opened.save(target)
+    with changed(index, out, queries) as opened:
+        before = opened.info()["bytes_per_vector"]
+        opened.compress(
+            None if routing == "none" else cast(Compression, routing),
+            cast(Literal["float16"] | None, vectors),
+            space,
+            inline,
+        )
     facts = {"before": before, "after": opened.info()["bytes_per_vector"]}
     losses = opened.info()["losses"]
     if as_json:
@@ -133,13 +145,8 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Find the setting that reaches a recall at the least cost, and keep it in the index."""
-    target = index if out is None else out
-    check_target(target)
-    opened = load(index)
-    if queries is not None:
-        opened.validate_with(read_array(queries))
-    setting = asdict(opened.setting(recall, k, space))
-    opened.save(target)
+    with changed(index, out, queries) as opened:
+        setting = asdict(opened.setting(recall, k, space))
     print(json.dumps(setting) if as_json else _setting(setting))
 
 

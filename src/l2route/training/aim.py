@@ -36,10 +36,8 @@ class Aim:
         found = searcher.search(
             self.validation.queries,
             self.k,
-            ef=setting.ef,
-            slack=setting.slack,
-            rerank=setting.rerank or None,
             n_threads=self.n_threads,
+            **setting.limits,
         )
         rerank = max(setting.rerank, round(LEAST_RERANK * self.k))
         spent = Budget(int(np.ceil(found.n_routing.mean())), rerank)
