@@ -216,9 +216,9 @@ VARIANTS = (
     Variant("pynndescent", "30", lambda seed, _: PyNNDescent(30, seed)),
     Variant("symphonyqg", "degree 32", lambda *_: SymphonyQG(32, 400)),
     Variant("symphonyqg", "degree 64", lambda *_: SymphonyQG(64, 400)),
-    Variant("scann", "reorder 40", lambda *_: Scann(n_reordered=40)),
-    Variant("scann", "reorder 100", lambda *_: Scann(n_reordered=100)),
-    Variant("scann", "reorder 300", lambda *_: Scann(n_reordered=300)),
+    Variant("scann", "reorder 40", lambda *_: Scann(40)),
+    Variant("scann", "reorder 100", lambda *_: Scann(100)),
+    Variant("scann", "reorder 300", lambda *_: Scann(300)),
 )
 """What `l2route compare` compares; each library at settings that its own documents recommend."""
 

@@ -299,15 +299,15 @@ class Scann:
 
     knobs = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200)
 
-    def __init__(self, n_clusters: int | None = None, n_reordered: int = 100) -> None:
-        self.n_clusters, self.n_reordered, self.knob = n_clusters, n_reordered, 1
+    def __init__(self, n_reordered: int = 100) -> None:
+        self.n_reordered, self.knob = n_reordered, 1
         self._library = import_module("scann")
 
     def build(self, data: Dataset) -> None:
-        """Index the base vectors; as many clusters as the root of their number, if not said."""
+        """Index the base vectors in as many clusters as the root of their number."""
         self.metric = data.metric
         n = len(data.base)
-        n_clusters = min(self.n_clusters or round(np.sqrt(n)), n)
+        n_clusters = round(np.sqrt(n))
         metric = "dot_product" if data.metric == "ip" else "squared_l2"
         builder = self._library.scann_ops_pybind.builder(_unit(data.base, data.metric), 10, metric)
         builder.tree(n_clusters, 1, training_sample_size=n)
