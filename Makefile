@@ -59,10 +59,13 @@ profile: $(VENV)/core
 	  -C cmake.build-type=RelWithDebInfo -C build-dir=build/profile .
 	$(BIN)/python tests/run_against.py $(PROFILED) benchmarks/time_spent.py $(DATA)
 
+# The core is built without isolation, to be built again fast. hnswlib and annoy come as sources that
+# need it, so they are installed before.
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt "scikit-build-core>=0.11" nanobind ninja
+	$(BIN)/pip install --quiet -c constraints.txt "scikit-build-core>=0.11" nanobind ninja \
+	  hnswlib annoy
 	touch $@
 
 $(VENV)/core: $(VENV)/dependencies $(CORE)
