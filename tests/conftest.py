@@ -1,4 +1,4 @@
-"""Small worlds that several tests walk in."""
+"""Small worlds and indexes that several tests search."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,9 @@ import pytest
 from hypothesis import settings
 from numpy.typing import NDArray
 
+from indexes import INDEXES
 from l2route.graph import Graph, GraphOptions, build_graph
+from l2route.index import RoutingIndex
 from l2route.spaces import BaseVectors, RoutingSpace, original_space
 
 settings.register_profile("l2route", deadline=None)
@@ -34,3 +36,9 @@ def small_world() -> SmallWorld:
     )  # connected by construction
     queries = rng.normal(size=(60, 12)).astype(np.float32)
     return SmallWorld(base, graph, original_space(base), queries)
+
+
+@pytest.fixture(scope="module", params=INDEXES)
+def index(request: pytest.FixtureRequest) -> RoutingIndex:
+    """Every kind of index."""
+    return INDEXES[request.param]()

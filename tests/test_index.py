@@ -1,188 +1,38 @@
-"""Laws of an index: built, searched, saved and loaded."""
+"""Laws of an index: built and searched."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import hnswlib
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route.compression import Compression
+from indexes import (
+    DIM,
+    QUERIES,
+    VALIDATION,
+    VECTORS,
+    N,
+    built,
+    labelled,
+    same_results,
+    with_everything,
+)
 from l2route.data import METRICS
-from l2route.graph import GRAPH_KINDS, Graph, GraphOptions, build_graph, report
-from l2route.imports import from_hnswlib
+from l2route.graph import Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
 from l2route.search import SearchResult
-from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
-from l2route.storage import META, read_index, write_index
+from l2route.spaces import BaseVectors, Budget, pca_space
 from l2route.truth import exact_distances, exact_neighbors
-
-N, DIM = 400, 12
-GOLDEN = Path(__file__).parent / "golden"
-RNG = np.random.default_rng(0)
-VECTORS = RNG.normal(size=(N, DIM)).astype(np.float32)
-QUERIES = RNG.normal(size=(40, DIM)).astype(np.float32)
-VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
-
-
-def built(**options: Any) -> RoutingIndex:
-    """An index built with less than the usual effort."""
-    return RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
-
-
-def labelled(metric: str = "l2") -> RoutingIndex:
-    """An index with labels and upper layers, out of hnswlib."""
-    index = hnswlib.Index(metric, DIM)
-    index.init_index(N, M=8, ef_construction=40, random_seed=1)
-    index.add_items(VECTORS, np.random.default_rng(1).permutation(N) * 10 + 3, num_threads=1)
-    return from_hnswlib(index)
-
-
-def with_everything() -> RoutingIndex:
-    """An index with upper layers, labels, spaces by PCA, with a bias and of codes, and settings."""
-    base = BaseVectors.of(VECTORS, "l2")
-    graph = build_graph(VECTORS, "l2", GraphOptions("hnsw", 8, 40))
-    bias = np.linspace(-0.1, 0.1, N, dtype=np.float32)
-    spaces = [pca_space(base, 6), RoutingSpace(base.rows, DIM, "ip", bias=bias, name="biased")]
-    index = RoutingIndex(base, graph, spaces, np.arange(N) * 7)
-    index.validate_with(VALIDATION)
-    index.compress("int8", space="original")
-    index.setting(0.9, k=5)
-    return index
-
-
-def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
-    """An index of a PCA space with fewer bytes."""
-    index = built(pca_dim=5)
-    index.compress(routing, vectors)
-    return index
-
-
-INDEXES: dict[str, Callable[[], RoutingIndex]] = {
-    **{kind: lambda kind=kind: built(graph=kind) for kind in GRAPH_KINDS},  # type: ignore[misc]
-    "ip": lambda: built(metric="ip"),
-    "cosine": lambda: built(metric="cosine", graph="hnsw"),
-    "pca": lambda: built(pca_dim=5),
-    "pca of ip": lambda: built(pca_dim=5, metric="ip"),
-    "pca of cosine": lambda: built(pca_dim=5, metric="cosine", graph="nsg"),
-    "labelled": labelled,
-    "entries": lambda: built(entry=[3, 99, 200]),
-    "everything": with_everything,
-    **{
-        f"{routing} and {vectors}": lambda routing=routing, vectors=vectors: compressed(  # type: ignore[misc]
-            routing, vectors
-        )
-        for routing in (None, "int8", "float16")
-        for vectors in (None, "float16")
-        if routing or vectors
-    },
-}
-
-
-@pytest.fixture(scope="module", params=INDEXES)
-def index(request: pytest.FixtureRequest) -> RoutingIndex:
-    """Every kind of index."""
-    return INDEXES[request.param]()
-
-
-def same_results(a: SearchResult, b: SearchResult) -> bool:
-    """Whether answers and costs are the same, bit by bit."""
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("ids", "distances", "n_computed", "n_routing", "n_rerank", "n_hops")
-    )
-
-
-def same_answers(a: RoutingIndex, b: RoutingIndex) -> bool:
-    """Whether two indexes have the same spaces and answer alike in each, by budget and by beam."""
-    return a.info() == b.info() and all(
-        same_results(
-            a.search(QUERIES, k=5, space=space.name, **limit),
-            b.search(QUERIES, k=5, space=space.name, **limit),
-        )
-        for space in a.spaces
-        for limit in ({"budget": 100}, {"ef": 20})
-    )
-
-
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("mmap", [True, False])
-def test_loaded_index_answers_as_the_saved(
-    index: RoutingIndex, tmp_path: Path, mmap: bool, verify: bool
-) -> None:
-    """An index that is saved and loaded gives the same answers at the same cost."""
-    index.save(tmp_path / "index")
-    loaded = load(tmp_path / "index", mmap=mmap, verify=verify)
-    assert same_answers(loaded, index)
-    assert len(loaded) == N
-    np.testing.assert_array_equal(loaded.base.vectors(), index.base.vectors())
-    assert isinstance(loaded.base.rows, np.memmap) == mmap
-
-
-def test_saving_a_loaded_index_writes_the_same_files(index: RoutingIndex, tmp_path: Path) -> None:
-    """An index saved after loading is the same file by file."""
-    index.save(tmp_path / "a")
-    load(tmp_path / "a", mmap=True).save(tmp_path / "b")
-    a, b = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in "ab")
-    assert a == b
-
-
-def test_building_is_reproducible(tmp_path: Path) -> None:
-    """The same vectors, options and seed give the same files."""
-    for name, options in {"a": {}, "b": {"pca_dim": 5}, "c": {"graph": "hnsw"}}.items():
-        for copy in "12":
-            built(seed=5, **options).save(tmp_path / (name + copy))
-        first, second = ((tmp_path / (name + copy) / META).read_text() for copy in "12")
-        assert first == second
-
-
-def test_saving_over_an_index_replaces_it(tmp_path: Path) -> None:
-    """The last index saved is the one that loads; a path may be a string."""
-    first, second = with_everything(), built(metric="ip")
-    first.save(str(tmp_path))
-    second.save(str(tmp_path))
-    assert same_answers(load(str(tmp_path)), second)
-
-
-def test_a_mapped_index_outlives_its_files(tmp_path: Path) -> None:
-    """A mapped index answers as before while others are saved over it, or all is deleted."""
-    path = tmp_path / "index"
-    old, new = with_everything(), built(graph="hnsw")
-    old.save(path)
-    mapped = load(path, mmap=True)
-    new.save(path)
-    assert same_answers(mapped, old)
-    assert same_answers(load(path), new)
-    mapped.save(path)
-    assert same_answers(load(path), old)
-    shutil.rmtree(path)
-    assert same_answers(mapped, old)
-
-
-def test_searching_goes_on_while_others_save(tmp_path: Path) -> None:
-    """Threads that search a mapped index see nothing of saves over its directory."""
-    old, new = with_everything(), built()
-    old.save(tmp_path)
-    mapped = load(tmp_path, mmap=True)
-    expected = old.search(QUERIES)
-    with ThreadPoolExecutor(4) as pool:
-        searches = [pool.submit(mapped.search, QUERIES) for _ in range(40)]
-        for _ in range(5):
-            new.save(tmp_path)
-            old.save(tmp_path)
-        assert all(same_results(search.result(), expected) for search in searches)
 
 
 def test_eight_threads_get_the_answers_of_one(index: RoutingIndex) -> None:
@@ -541,209 +391,3 @@ def test_info_says_what_the_index_is() -> None:
     json.dumps(info)
     plain = built()  # rows of 16 floats, 8 neighbours, and an entry
     assert plain.info()["bytes_per_vector"] == 4 * 16 + 4 * 8 + 4 / N
-
-
-Edit = Callable[[dict[str, Any], dict[str, NDArray[Any]]], Any]
-
-
-def set_layer(vertices: list[int]) -> Edit:
-    """Give the last upper layer other vertices, with no neighbours but the last of them."""
-    neighbors = np.full((len(vertices), 4), vertices[-1], dtype=np.int32)
-
-    def edit(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        meta["n_layers"] = 1
-        arrays["entries"] = np.array(vertices[:1], dtype=np.int32)
-        arrays["layer0_vertices"] = np.array(vertices, dtype=np.int32)
-        arrays["layer0_neighbors"] = neighbors
-
-    return edit
-
-
-BAD_INDEXES: dict[str, Edit] = {
-    "no dim": lambda meta, _: meta.pop("dim"),
-    "dim 0": lambda meta, _: meta.update(dim=0),
-    "dim -1": lambda meta, _: meta.update(dim=-1),
-    "dim 40": lambda meta, _: meta.update(dim=40),
-    "dim text": lambda meta, _: meta.update(dim="twelve"),
-    "dim infinite": lambda meta, _: meta.update(dim=float("inf")),
-    "dim list": lambda meta, _: meta.update(dim=[12]),
-    "metric": lambda meta, _: meta.update(metric="hamming"),
-    "metric list": lambda meta, _: meta.update(metric=["l2"]),
-    "no spaces": lambda meta, _: meta.pop("spaces"),
-    "spaces text": lambda meta, _: meta.update(spaces="pca"),
-    "spaces number": lambda meta, _: meta.update(spaces=3),
-    "space too many": lambda meta, _: meta["spaces"].append(meta["spaces"][0]),
-    "space called original": lambda meta, _: meta["spaces"][0].update(name="original"),
-    "space of another dim": lambda meta, _: meta["spaces"][0].update(dim=7),
-    "space of dim -1": lambda meta, _: meta["spaces"][0].update(dim=-1),
-    "space of another scorer": lambda meta, _: meta["spaces"][0].update(scorer="l1"),
-    "space without matrix": lambda _, arrays: arrays.pop("space0_matrix"),
-    "space of no dim": lambda meta, arrays: (
-        meta["spaces"][0].update(dim=0),
-        arrays.update(
-            space0_rows=np.zeros((N, 0), np.float32), space0_matrix=np.zeros((0, DIM), np.float32)
-        ),
-    ),
-    "matrix too wide": lambda _, arrays: arrays.update(space0_matrix=np.zeros((6, 16), "f4")),
-    "matrix float64": lambda _, arrays: arrays.update(space0_matrix=np.zeros((6, DIM))),
-    "rows too few": lambda _, arrays: arrays.update(space0_rows=arrays["space0_rows"][1:]),
-    "bias too short": lambda _, arrays: arrays.update(space1_bias=np.zeros(3, "f4")),
-    "bias matrix": lambda _, arrays: arrays.update(space1_bias=np.zeros((N, 1), "f4")),
-    "no vectors": lambda _, arrays: arrays.pop("vectors"),
-    "vectors too few": lambda _, arrays: arrays.update(vectors=arrays["vectors"][1:]),
-    "vectors unpadded": lambda _, arrays: arrays.update(vectors=np.zeros((N, DIM), "f4")),
-    "vectors float64": lambda _, arrays: arrays.update(vectors=np.zeros((N, 16))),
-    "vectors list": lambda _, arrays: arrays.update(vectors=np.zeros(N, "f4")),
-    "no neighbors": lambda _, arrays: arrays.pop("neighbors"),
-    "neighbors too many": lambda _, arrays: arrays.update(neighbors=np.zeros((N + 1, 4), "i4")),
-    "neighbors int64": lambda _, arrays: arrays.update(neighbors=np.zeros((N, 4), "i8")),
-    "neighbors beyond": lambda _, arrays: arrays.update(neighbors=np.full((N, 4), N, "i4")),
-    "neighbors below": lambda _, arrays: arrays.update(neighbors=np.full((N, 4), -2, "i4")),
-    "neighbors with gaps": lambda _, arrays: arrays.update(
-        neighbors=np.tile(np.array([-1, 3], "i4"), (N, 1))
-    ),
-    "no entries": lambda _, arrays: arrays.pop("entries"),
-    "entries empty": lambda _, arrays: arrays.update(entries=np.zeros(0, "i4")),
-    "entries beyond": lambda _, arrays: arrays.update(entries=np.array([N], "i4")),
-    "entries below": lambda _, arrays: arrays.update(entries=np.array([-1], "i4")),
-    "labels too few": lambda _, arrays: arrays.update(labels=np.arange(3)),
-    "labels float": lambda _, arrays: arrays.update(labels=np.zeros(N)),
-    "codes of eight bits": lambda _, arrays: arrays.update(
-        space2_rows=arrays["space2_rows"] + np.uint8(128)
-    ),
-    "codes without steps": lambda _, arrays: arrays.pop("space2_steps"),
-    "codes without lowest": lambda _, arrays: arrays.pop("space2_lowest"),
-    "codes of three bits": lambda meta, _: meta["spaces"][2].update(code_bits=3),
-    "codes of four bits": lambda meta, _: meta["spaces"][2].update(code_bits=4, dim=200),
-    "origin infinite": lambda meta, _: meta["spaces"][2].update(origin=float("inf")),
-    "origin text": lambda meta, _: meta["spaces"][2].update(origin="here"),
-    "codes by l2": lambda meta, _: meta["spaces"][2].update(scorer="l2"),
-    "codes of int8": lambda _, arrays: arrays.update(
-        space2_rows=arrays["space2_rows"].view(np.int8)
-    ),
-    "codes too narrow": lambda _, arrays: arrays.update(
-        space2_rows=np.ascontiguousarray(arrays["space2_rows"][:, :16])
-    ),
-    "steps of floats": lambda _, arrays: arrays.update(space1_steps=np.ones(DIM, "f4")),
-    "steps too few": lambda _, arrays: arrays.update(space2_steps=np.ones(DIM - 1, "f4")),
-    "steps matrix": lambda _, arrays: arrays.update(space2_steps=np.ones((DIM, 1), "f4")),
-    "validation of another dim": lambda _, arrays: arrays.update(
-        validation_queries=np.zeros((50, DIM + 1), "f4")
-    ),
-    "validation without neighbors": lambda _, arrays: arrays.pop("validation_neighbors"),
-    "validation neighbors too few": lambda _, arrays: arrays.update(
-        validation_neighbors=arrays["validation_neighbors"][1:]
-    ),
-    "validation neighbors int64": lambda _, arrays: arrays.update(
-        validation_neighbors=arrays["validation_neighbors"].astype("i8")
-    ),
-    "settings text": lambda meta, _: meta.update(settings="wide"),
-    "setting without k": lambda meta, _: meta["settings"][0].pop("k"),
-    "setting of no width": lambda meta, _: meta["settings"][0].update(ef=None, slack=None),
-    "setting of two": lambda meta, _: meta["settings"][0].update(ef=5, slack=0.1),
-    "setting of ef -1": lambda meta, _: meta["settings"][0].update(ef=-1, slack=None),
-    "setting of ef infinite": lambda meta, _: meta["settings"][0].update(ef=float("inf")),
-    "setting of slack nan": lambda meta, _: meta["settings"][0].update(ef=None, slack=float("nan")),
-    "losses number": lambda meta, _: meta.update(losses=3),
-    "layers too many": lambda meta, _: meta.update(n_layers=10**18),
-    "layers infinite": lambda meta, _: meta.update(n_layers=float("inf")),
-    "layers text": lambda meta, _: meta.update(n_layers="many"),
-    "layer beyond": set_layer([3, N]),
-    "layer below": set_layer([-1, 3]),
-    "layer descending": set_layer([3, 2]),
-    "layer that wraps": set_layer([3, 1 - 2**31, 0]),
-    "layer without the entry": lambda _, arrays: arrays.update(
-        entries=np.setdiff1d(np.arange(N, dtype="i4"), arrays["layer0_vertices"])[:1]
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved index that has all an index can have."""
-    path = tmp_path_factory.mktemp("index") / "everything"
-    with_everything().save(path)
-    return path
-
-
-@pytest.mark.parametrize("mmap", [True, False])
-@pytest.mark.parametrize("fault", BAD_INDEXES)
-def test_an_inconsistent_index_is_refused(
-    everything: Path, tmp_path: Path, fault: str, mmap: bool
-) -> None:
-    """Files whose checksums hold but whose contents do not fit are a ValueError with the path."""
-    meta, arrays = read_index(everything)
-    for key in ("format", "schema", "arrays"):
-        del meta[key]
-    BAD_INDEXES[fault](meta, arrays)
-    write_index(tmp_path / "bad", meta, arrays)
-    with pytest.raises(ValueError, match=r"bad: expected"):
-        load(tmp_path / "bad", mmap=mmap)
-
-
-def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) -> None:
-    """An index of a later version is refused by name and number, not misread."""
-    shutil.copytree(everything, tmp_path / "index")
-    meta = json.loads((tmp_path / "index" / META).read_text())
-    (tmp_path / "index" / META).write_text(json.dumps(meta | {"schema": 2}))
-    with pytest.raises(ValueError, match=r"index/meta\.json: expected schema 1, got 2"):
-        load(tmp_path / "index")
-    with pytest.raises(FileNotFoundError, match="expected an index directory"):
-        load(tmp_path / "absent")
-
-
-def golden_index() -> RoutingIndex:
-    """What the golden index was when it was made: layers, labels and a PCA space, in little."""
-    vectors = np.random.default_rng(1905).integers(-8, 9, (60, 6)).astype(np.float32)
-    base = BaseVectors.of(vectors, "l2")
-    graph = build_graph(vectors, "l2", GraphOptions("hnsw", 4, 20))
-    return RoutingIndex(base, graph, [pca_space(base, 3)], np.arange(60) * 11 + 1000)
-
-
-GOLDEN_SEARCHES: list[dict[str, Any]] = [
-    {"k": 5, "space": "original", "budget": 30},
-    {"k": 5, "space": "original", "ef": 12},
-    {"k": 40, "space": "original", "budget": 25},
-    {"k": 3, "space": "pca3", "budget": 35, "rerank": 12},
-    {"k": 3, "space": "pca3", "ef": 10},
-]
-
-
-def write_golden() -> None:
-    """Write the golden index and its answers; see the test below."""
-    index = golden_index()
-    index.save(GOLDEN / "schema1")
-    queries = np.random.default_rng(1910).integers(-8, 9, (6, 6)).astype(np.float32)
-    answers = []
-    for search in GOLDEN_SEARCHES:
-        found = index.search(queries, **search)
-        distances = np.where(found.ids < 0, -1, found.distances)
-        counts = {name: getattr(found, name).tolist() for name in ("n_routing", "n_hops")}
-        ids = {"ids": found.ids.tolist(), "distances": distances.tolist()}
-        answers.append({"search": search, **ids, **counts})
-    document = {"queries": queries.tolist(), "answers": answers}
-    (GOLDEN / "schema1.json").write_text(json.dumps(document) + "\n")
-
-
-@pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("mmap", [True, False])
-def test_an_index_of_schema_1_is_read_for_ever(mmap: bool, verify: bool) -> None:
-    """The index in golden/schema1 loads and answers as in golden/schema1.json.
-
-    Both were made once, by version 0.1.0, with `python -c "import test_index as t;
-    t.write_golden()"` in this directory. They are not made again: a new schema gets files of its
-    own beside them, and this test runs for each. Vectors are small integers, so distances are
-    exact on any machine; −1 stands for the infinite distance of what was not found.
-    """
-    index = load(GOLDEN / "schema1", mmap=mmap, verify=verify)
-    golden = json.loads((GOLDEN / "schema1.json").read_text())
-    assert len(golden["answers"]) == len(GOLDEN_SEARCHES)
-    for expected in golden["answers"]:
-        found = index.search(golden["queries"], **expected["search"])
-        assert found.ids.tolist() == expected["ids"]
-        distances = np.where(found.ids < 0, -1, found.distances)
-        assert distances.tolist() == expected["distances"]
-        assert found.n_routing.tolist() == expected["n_routing"]
-        assert found.n_hops.tolist() == expected["n_hops"]
-    assert index.info()["graph"]["n_layers"] > 0
-    assert index.info()["labelled"]

@@ -1,0 +1,96 @@
+"""Indexes of every kind that can be built in a moment, and what is asked of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import hnswlib
+import numpy as np
+
+from l2route.compression import Compression
+from l2route.graph import GRAPH_KINDS, GraphOptions, build_graph
+from l2route.imports import from_hnswlib
+from l2route.index import RoutingIndex
+from l2route.search import SearchResult
+from l2route.spaces import BaseVectors, RoutingSpace, pca_space
+
+N, DIM = 400, 12
+RNG = np.random.default_rng(0)
+VECTORS = RNG.normal(size=(N, DIM)).astype(np.float32)
+QUERIES = RNG.normal(size=(40, DIM)).astype(np.float32)
+VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
+
+
+def built(**options: Any) -> RoutingIndex:
+    """An index built with less than the usual effort."""
+    return RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
+
+
+def labelled(metric: str = "l2") -> RoutingIndex:
+    """An index with labels and upper layers, out of hnswlib."""
+    index = hnswlib.Index(metric, DIM)
+    index.init_index(N, M=8, ef_construction=40, random_seed=1)
+    index.add_items(VECTORS, np.random.default_rng(1).permutation(N) * 10 + 3, num_threads=1)
+    return from_hnswlib(index)
+
+
+def with_everything() -> RoutingIndex:
+    """An index with upper layers, labels, spaces by PCA, with a bias and of codes, and settings."""
+    base = BaseVectors.of(VECTORS, "l2")
+    graph = build_graph(VECTORS, "l2", GraphOptions("hnsw", 8, 40))
+    bias = np.linspace(-0.1, 0.1, N, dtype=np.float32)
+    spaces = [pca_space(base, 6), RoutingSpace(base.rows, DIM, "ip", bias=bias, name="biased")]
+    index = RoutingIndex(base, graph, spaces, np.arange(N) * 7)
+    index.validate_with(VALIDATION)
+    index.compress("int8", space="original")
+    index.setting(0.9, k=5)
+    return index
+
+
+def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
+    """An index of a PCA space with fewer bytes."""
+    index = built(pca_dim=5)
+    index.compress(routing, vectors)
+    return index
+
+
+INDEXES: dict[str, Callable[[], RoutingIndex]] = {
+    **{kind: lambda kind=kind: built(graph=kind) for kind in GRAPH_KINDS},  # type: ignore[misc]
+    "ip": lambda: built(metric="ip"),
+    "cosine": lambda: built(metric="cosine", graph="hnsw"),
+    "pca": lambda: built(pca_dim=5),
+    "pca of ip": lambda: built(pca_dim=5, metric="ip"),
+    "pca of cosine": lambda: built(pca_dim=5, metric="cosine", graph="nsg"),
+    "labelled": labelled,
+    "entries": lambda: built(entry=[3, 99, 200]),
+    "everything": with_everything,
+    **{
+        f"{routing} and {vectors}": lambda routing=routing, vectors=vectors: compressed(  # type: ignore[misc]
+            routing, vectors
+        )
+        for routing in (None, "int8", "float16")
+        for vectors in (None, "float16")
+        if routing or vectors
+    },
+}
+
+
+def same_results(a: SearchResult, b: SearchResult) -> bool:
+    """Whether answers and costs are the same, bit by bit."""
+    return all(
+        np.array_equal(getattr(a, name), getattr(b, name))
+        for name in ("ids", "distances", "n_computed", "n_routing", "n_rerank", "n_hops")
+    )
+
+
+def same_answers(a: RoutingIndex, b: RoutingIndex) -> bool:
+    """Whether two indexes have the same spaces and answer alike in each, by budget and by beam."""
+    return a.info() == b.info() and all(
+        same_results(
+            a.search(QUERIES, k=5, space=space.name, **limit),
+            b.search(QUERIES, k=5, space=space.name, **limit),
+        )
+        for space in a.spaces
+        for limit in ({"budget": 100}, {"ef": 20})
+    )
