@@ -50,7 +50,7 @@ sanitize: $(VENV)/core
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_index_files.py tests/test_storage.py \
-	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py
+	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py tests/test_compression.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

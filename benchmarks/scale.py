@@ -17,7 +17,7 @@ import multiprocessing
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -126,7 +126,7 @@ def theirs(data: Dataset, arguments: argparse.Namespace) -> Entrant:
     def search(queries: NDArray[np.float32]) -> NDArray[np.int64]:
         return peer.search(queries, N_ANSWERS)
 
-    kept = Dataset(data.name, data.base, data.learn[-N_KEPT:])
+    kept = replace(data, query=data.learn[-N_KEPT:])
     judge = Judge(kept, N_ANSWERS)
 
     def recall_with(ef: int) -> float:

@@ -52,9 +52,8 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     validation = Validation.of(problem.base, problem.validation)
     searcher = Searcher(problem.graph, plain, problem.base)
     setting, n_bytes = calibrate(searcher, validation, K, RECALL)
-    limits = {"ef": setting.ef, "slack": setting.slack, "rerank": setting.rerank}
-    found = searcher.search(validation.queries, K, **limits)
-    assert validation.recall(found.ids) >= RECALL
+    found = searcher.search(validation.queries, K, **setting.limits)
+    assert validation.judge(problem.base, K)(found.ids) >= RECALL
     assert aim.options.rerank == max(setting.rerank, 2 * K)
     routed = np.ceil(found.n_routing.mean())
     assert aim.options.budget == np.ceil(routed * DIM / 50 + DIM + aim.options.rerank)
@@ -111,7 +110,7 @@ def test_an_index_that_learned_for_a_recall_reaches_it_with_fewer_bytes() -> Non
     read = []
     for each in (index, plain):
         found = each.search(index.validation.queries, K, recall=RECALL)
-        assert index.validation.recall(found.ids) >= RECALL
+        assert index.validation.judge(index.base, K)(found.ids) >= RECALL
         row, original = each.spaces[-1].rows[0].nbytes, each.base.rows[0].nbytes
         read.append(found.n_routing.mean() * row + found.n_rerank.mean() * original)
     assert read[0] / read[1] == pytest.approx(report.cost)

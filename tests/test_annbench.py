@@ -35,7 +35,7 @@ def definitions(directory: Path, metric: str) -> list[tuple[str, list[Any], list
     """Constructor, arguments and lists of query arguments, as ann-benchmarks reads its files."""
     config = yaml.safe_load((directory / "config.yml").read_text())
     found = []
-    for entry in config["float"]["any"]:
+    for entry in config["float"].get("any", []) + config["float"][metric]:
         assert entry["docker_tag"] == "ann-benchmarks-l2route"
         assert entry["module"].startswith("ann_benchmarks.algorithms.")
         base = [metric if arg == "@metric" else arg for arg in entry["base_args"]]
@@ -58,8 +58,8 @@ def load_module(directory: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "angular"])
-def test_a_runner_finds_and_runs_it(tmp_path: Path, metric: str) -> None:
+@pytest.mark.parametrize(("metric", "n_groups"), [("euclidean", 2), ("angular", 2), ("ip", 1)])
+def test_a_runner_finds_and_runs_it(tmp_path: Path, metric: str, n_groups: int) -> None:
     """Every configuration is built, and asked one query at a time and in batches.
 
     It does better the harder it searches; what it is called tells all of its parameters.
@@ -69,7 +69,7 @@ def test_a_runner_finds_and_runs_it(tmp_path: Path, metric: str) -> None:
     truth = exact_neighbors(base, queries, K, METRICS[metric]).ids
     names = set()
     every = definitions(tmp_path, metric)
-    assert len(every) == 2
+    assert len(every) == n_groups
     for constructor, args, query_args in every:
         algo = getattr(module, constructor)(*args)
         algo.fit(base)
@@ -121,10 +121,11 @@ def test_wrong_parameters_are_refused() -> None:
 
 
 def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three files, in a directory that may be new."""
+    """Three files, in a directory that may be new; all metrics can be run."""
     monkeypatch.setattr(sys, "argv", ["l2route", "export", "annbench", "-o", str(tmp_path / "a")])
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert names == ["Dockerfile", "config.yml", "module.py"]
+    assert all(definitions(tmp_path / "a", metric) for metric in METRICS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from l2route.calibration import DEPTH, N_KEPT, Setting, Validation
 from l2route.data import METRICS
+from l2route.evaluation.measure import measure
 from l2route.index import RoutingIndex, load
 from l2route.truth import exact_neighbors
 
@@ -43,7 +44,7 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
     index = built(metric=metric)
     index.compress("int8")
     setting = index.setting(0.8, k)
-    assert setting.recall == pytest.approx(recall_of(index, k, **limits_of(setting)))
+    assert setting.recall == pytest.approx(recall_of(index, k, **setting.limits))
     assert setting.recall >= 0.8
     narrower = (
         replace(setting, slack=setting.slack - 0.001)
@@ -53,14 +54,58 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
         else None
     )
     if narrower is not None:
-        assert recall_of(index, k, **limits_of(narrower)) < 0.8
+        assert recall_of(index, k, **narrower.limits) < 0.8
     if metric == "ip":
         assert setting.ef is not None
 
 
-def limits_of(setting: Setting) -> dict[str, Any]:
-    """What a search with this setting is told."""
-    return {"ef": setting.ef, "slack": setting.slack, "rerank": setting.rerank or None}
+def test_limits_are_what_a_search_is_told() -> None:
+    """Of a beam or a slack the one that it has; no rerank where scores are true."""
+    beam = Setting("original", 10, 0.9, 0, 0.91, ef=20)
+    assert beam.limits == {"ef": 20, "slack": None, "rerank": None}
+    slack = Setting("learned", 10, 0.9, 15, 0.91, slack=0.1)
+    assert slack.limits == {"ef": None, "slack": 0.1, "rerank": 15}
+
+
+def test_one_of_two_equal_vectors_is_as_good_as_the_other() -> None:
+    """Recall is by distance, so that a base with every vector twice is no harder."""
+    index = RoutingIndex.build(np.concatenate([VECTORS, VECTORS]), degree=8, ef_construction=40)
+    index.validate_with(VALIDATION)
+    assert index.validation is not None
+    recall = index.validation.judge(index.base, 10)
+    true = index.validation.neighbors[:, :10].astype(np.int64)
+    twins = (true + N) % (2 * N)
+    assert recall(true) == recall(twins) == 1.0
+    assert recall(np.where(np.arange(10) < 5, twins, -1)) == 0.5
+    farther = index.validation.neighbors[:, 80:90].astype(np.int64)
+    assert recall(farther) == 0.0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_rounded_vectors_are_found(metric: str) -> None:
+    """As half floats as often as before, though under cosine their lengths are not quite 1."""
+    index = built(metric=metric, degree=32)
+    assert index.validation is not None
+    rows, recalls = [], []
+    for vectors in (None, "float16"):
+        index.compress(None, vectors)
+        truth = exact_neighbors(index.base.vectors(), VALIDATION, 10, metric)
+        rows.append(measure(index, VALIDATION, truth, ef=100))
+        found = index.searcher().search(VALIDATION, 10, ef=100).ids
+        recalls.append(index.validation.judge(index.base, 10)(found))
+    assert rows[0].knn_recall_at_10 == recalls[0] > 0.9
+    assert recalls[1] == pytest.approx(recalls[0], abs=0.002)
+    for name in ("recall_at_1", "recall_at_10", "knn_recall_at_10"):
+        assert getattr(rows[1], name) == pytest.approx(getattr(rows[0], name), abs=0.002)
+
+
+@pytest.mark.parametrize("number", [np.float32(0.7), np.float64(0.7)])
+def test_numbers_of_numpy_are_numbers(number: Any, tmp_path: Path) -> None:
+    """And can be saved."""
+    index = built()
+    setting = index.setting(number, np.int64(5))  # type: ignore[arg-type] # on purpose
+    index.save(tmp_path / "index")
+    assert load(tmp_path / "index").info()["settings"] == [asdict(setting)]
 
 
 def test_searching_for_a_recall_uses_the_setting() -> None:
@@ -69,7 +114,7 @@ def test_searching_for_a_recall_uses_the_setting() -> None:
     for space in (None, "original"):
         setting = index.setting(0.7, 10, space)
         found = index.search(VALIDATION, 10, recall=0.7, space=space)
-        expected = index.search(VALIDATION, 10, space=space, **limits_of(setting))
+        expected = index.search(VALIDATION, 10, space=space, **setting.limits)
         np.testing.assert_array_equal(found.ids, expected.ids)
     assert index.setting(0.7, 10, "original").rerank == 0  # its scores are true
 
@@ -91,7 +136,7 @@ def test_more_recall_takes_a_wider_beam() -> None:
     """And all of them may be asked for, where a walk reaches all."""
     index = built(graph="nsg", degree=32)
     settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
-    costs = [index.search(VALIDATION, **limits_of(one)).n_routing.mean() for one in settings]
+    costs = [index.search(VALIDATION, **one.limits).n_routing.mean() for one in settings]
     assert costs == sorted(costs)
     assert recall_of(index, 10, recall=1.0) == 1.0
 

@@ -89,6 +89,12 @@ def test_learn(workdir: Path, run) -> None:
     assert code == 0
     report = json.loads(out)
     assert report["n_steps"] == 10
+    base, queries = np.load(workdir / "data.npz")["base"], np.load(workdir / "learn.npy")
+    np.save(workdir / "near.npy", exact_neighbors(base, queries, 3).ids)
+    code, out, _ = run(f"{line} -o known.l2r --neighbors near.npy --json")
+    assert code == 0
+    assert json.loads(out)["learned"] == report["learned"]
+    assert run(f"{line} -o known.l2r --neighbors data.npz:query")[0] == 2
     assert len((workdir / "log.jsonl").read_text().splitlines()) == 10
     names = [space["name"] for space in json.loads(run("info learned.l2r --json")[1])["spaces"]]
     assert names == (["original", "learned"] if report["is_better"] else ["original"])
@@ -157,6 +163,36 @@ def test_calibrate_keeps_what_it_finds(workdir: Path, run) -> None:
     assert "recall@5 of 0.95 takes" in out
     kept = json.loads(run("info words.l2r --json")[1])["settings"]
     assert [each["target"] for each in kept] == [0.9, 0.95]
+
+
+def test_evaluate_measures_what_is_served(workdir: Path, run) -> None:
+    """Settings of recalls, found or kept, and slacks, beside beams; budgets if nothing is said."""
+    assert run(BUILD)[0] == 0
+    assert run("compress words.l2r --routing int8 --queries data.npz:query")[0] == 0
+    line = "evaluate words.l2r --queries data.npz:query"
+    rows = json.loads(run(f"{line} --recall 0.8,0.95 --slack 0.2 --ef 30 --json")[1])["rows"]
+    assert rows[0]["ef"] == 30
+    assert [row["slack"] for row in rows][:2] == [None, 0.2]
+    assert rows[2]["knn_recall_at_10"] >= 0.8
+    assert rows[3]["knn_recall_at_10"] >= 0.95
+    code, out, _ = run(f"{line} --slack 0.2")
+    assert code == 0
+    assert "slack" in out
+    assert run(f"{line} --recall 0.8 --rerank 20")[0] == 2
+    assert run(f"{line} --recall much")[0] == 2
+    assert run("compress words.l2r --routing int4 --space original")[0] == 0
+    rows = json.loads(run(f"{line} --json")[1])["rows"]
+    assert [row["budget"] for row in rows] == [512, 1024, 2048]  # 160 are spent before a walk
+
+
+def test_renumbering_leaves_names_alone(workdir: Path, run) -> None:
+    """Under any metric; answers are called as before."""
+    assert run(f"{BUILD} --metric ip")[0] == 0
+    line = "search words.l2r --queries data.npz:query --ef 50"
+    before = run(line)[1]
+    assert run("renumber words.l2r")[0] == 0
+    assert json.loads(run("info words.l2r --json")[1])["labelled"]
+    assert run(line)[1] == before
 
 
 def test_truth_is_of_labels(workdir: Path, run) -> None:

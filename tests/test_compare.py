@@ -69,7 +69,17 @@ class Absent(Honest):
 
     def build(self, data: Dataset) -> None:
         """Say why."""
-        raise ValueError("expected another machine")
+        raise OSError("expected another machine")
+
+
+class Fragile(Honest):
+    """Cannot be asked for little."""
+
+    def search(self, queries: NDArray[np.float32], k: int) -> NDArray[np.int64]:
+        """Fail like hnswlib, where it finds too few."""
+        if self.knob == 2:
+            raise RuntimeError("ef or M is too small")
+        return super().search(queries, k)
 
 
 def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -97,6 +107,18 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert line.bytes_per_vector == 100
     assert said[-1] == "round 3 of 3 done"
     assert Comparison.read(out) == result
+
+
+def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And told of; the points after it, and other methods, are measured all the same."""
+    variants = (
+        Variant("a", "one", lambda *_: Fragile([], "a")),
+        Variant("b", "two", lambda *_: Honest([], "b")),
+    )
+    monkeypatch.setattr(comparing, "VARIANTS", variants)
+    result = compare(make_data(), n_rounds=2)
+    assert [[p.knob for p in line.points] for line in result.lines] == [[5, 9, 10], [2, 5, 9, 10]]
+    assert result.skipped == {"a (one) at 2": "ef or M is too small"}
 
 
 def test_answers_are_judged_by_their_distances() -> None:

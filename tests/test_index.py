@@ -143,7 +143,21 @@ def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> N
         assert again.validation is not None
         found = index.searcher().search(index.validation.queries, 5, ef=20).ids
         renamed = again.searcher().search(index.validation.queries, 5, ef=20).ids
-        assert index.validation.recall(found) == again.validation.recall(renamed)
+        recalls = [
+            each.validation.judge(each.base, 5)(answers)
+            for each, answers in ((index, found), (again, renamed))
+        ]
+        assert recalls[0] == recalls[1]
+
+
+def test_no_cosine_distance_is_negative() -> None:
+    """Neither by rounding, nor because half floats are of a length that is not quite 1."""
+    index = built(metric="cosine", graph="nsg")
+    for vectors in (None, "float16"):
+        index.compress(None, vectors)
+        found = index.search(VECTORS, 3, ef=50)
+        assert found.distances.min() >= 0
+        assert (found.ids[:, 0] == np.arange(N)).all()
 
 
 def test_rows_are_found_by_what_answers_call_them() -> None:
@@ -261,6 +275,18 @@ def test_integers_of_numpy_are_integers() -> None:
     counts = {"k": 5, "budget": 90, "ef": 30, "rerank": 20, "n_threads": 1}
     as_numpy = {name: np.int64(count) for name, count in counts.items()}
     assert same_results(index.search(QUERIES, **as_numpy), index.search(QUERIES, **counts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", [1, 10, 300])
+def test_a_search_that_is_told_nothing_has_a_budget(k: int) -> None:
+    """256, or twice what rerank and projection take, so that half is left to walk with."""
+    index = built()
+    assert index.search(QUERIES, k).n_computed.max() == DEFAULT_BUDGET
+    index.compress("int4")  # queries are turned into 128 dimensions
+    assert index.spaces[-1].n_projection == 128
+    found = index.search(QUERIES, k)
+    budget = max(DEFAULT_BUDGET, 2 * (128 + max(k, 32)))
+    assert 0.45 * budget < found.n_computed.max() <= budget
 
 
 @pytest.mark.parametrize("limit", [10**6, sys.maxsize, 2**64, 10**30])

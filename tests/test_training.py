@@ -201,11 +201,14 @@ def test_tensorboard_shows_the_run(problem: Problem, tmp_path: Path) -> None:
 
 
 def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> None:
-    """A state of other options, or no state at all, is named and refused."""
+    """A state of other options or of other queries, or no state at all, is named and refused."""
     state = tmp_path / "state"
     learn_space(problem, replace(OPTIONS, steps=2), checkpoint=state)
     with pytest.raises(ValueError, match="expected a run with the same options"):
         learn_space(problem, replace(OPTIONS, steps=3), checkpoint=state)
+    other = replace(problem, train=problem.train[::-1].copy())
+    with pytest.raises(ValueError, match="expected the same graph, vectors and queries"):
+        learn_space(other, replace(OPTIONS, steps=2), checkpoint=state)
     state.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="expected a checkpoint"):
         learn_space(problem, OPTIONS, checkpoint=state)
@@ -273,6 +276,27 @@ def test_index_learns_saves_and_searches(index: RoutingIndex, tmp_path: Path) ->
     assert lines[-1]["step"] == 60
     fresh.learn(data.learn, budget=96, steps=20)  # replaces what was learned before
     assert len(fresh.spaces) == 2
+    fresh.compress("int8")
+    rerank = np.int64(9)  # as good as any integer, also in what is saved
+    fresh.learn(data.learn, 96, rerank, steps=60)  # type: ignore[arg-type] # on purpose
+    assert [space.name for space in fresh.spaces] == ["original", "learned"]
+    fresh.save(tmp_path / "again.l2r")
+    assert load(tmp_path / "again.l2r").spaces[-1].rerank == 9
+
+
+def test_what_is_no_better_changes_nothing(
+    index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither spaces nor queries kept to measure on, nor settings found with them."""
+    data = words()
+    fresh = RoutingIndex(index.base, index.graph)
+    fresh.validate_with(data.query)
+    fresh.setting(0.5)
+    before, kept = fresh.info(), fresh.validation
+    monkeypatch.setattr(loop.Run, "share", lambda _: 1.0)  # not a step
+    assert not fresh.learn(data.learn, budget=96, steps=1).is_better
+    assert fresh.info() == before
+    assert fresh.validation is kept
 
 
 def test_known_neighbours_are_called_as_answers_call_them(index: RoutingIndex) -> None:

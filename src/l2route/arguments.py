@@ -1,10 +1,12 @@
 """Arguments that several commands take."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
+T = TypeVar("T")
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 OutInstead = Annotated[
@@ -19,9 +21,18 @@ Queries = Annotated[
 
 def numbers(option: str, text: str | None) -> list[int]:
     """Whole numbers with commas between them; none of no text."""
+    return _listed(int, option, text, "128,256,512")
+
+
+def fractions(option: str, text: str | None) -> list[float]:
+    """Numbers with commas between them; none of no text."""
+    return _listed(float, option, text, "0.9,0.95")
+
+
+def _listed(kind: Callable[[str], T], option: str, text: str | None, example: str) -> list[T]:
     if text is None:
         return []
     try:
-        return [int(part) for part in text.split(",")]
+        return [kind(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"expected {option} like 128,256,512, got {text!r}") from None
+        raise ValueError(f"expected {option} like {example}, got {text!r}") from None

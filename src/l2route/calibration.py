@@ -1,6 +1,7 @@
 """Which setting reaches a recall, measured on queries that an index keeps for it."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import check_vectors
+from l2route.metrics import knn_recall_at
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors
 from l2route.truth import exact_neighbors
@@ -55,12 +57,17 @@ class Validation:
         truth = exact_neighbors(base.vectors(), kept, depth, base.metric)
         return cls(kept, truth.ids.astype(np.int32))
 
-    def recall(self, found: NDArray[np.int64]) -> float:
-        """Share of the k true neighbours among the answers [n_queries, k]."""
-        k = found.shape[1]
-        true = self.neighbors[:, :k]
-        hits = (found[:, :, None] == true[:, None, :]).any(axis=2)  # [n_queries, k]
-        return float(hits.sum() / true.size)
+    def judge(self, base: BaseVectors, k: int) -> Callable[[NDArray[np.int64]], float]:
+        """What tells the recall@k of answers by row number [n_queries, k].
+
+        Whoever is as near as the k-th nearest counts: of equal vectors any may be found.
+        """
+        nearest = base.exact_distances(self.queries, self.neighbors[:, :k])
+
+        def recall(found: NDArray[np.int64]) -> float:
+            return knn_recall_at(base.exact_distances(self.queries, found), nearest, k)
+
+        return recall
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +109,9 @@ class Loss:
     def of(cls, before: Searcher, after: Searcher, validation: Validation) -> "Loss":
         """Measure it."""
         k = min(LOSS_K, validation.neighbors.shape[1])
+        recall = validation.judge(before.base, k)
         recalls = [
-            validation.recall(searcher.search(validation.queries, k, ef=LOSS_EF).ids)
+            recall(searcher.search(validation.queries, k, ef=LOSS_EF).ids)
             for searcher in (before, after)
         ]
         return cls(after.space.name, k, LOSS_EF, *recalls)
@@ -189,8 +197,9 @@ class _Trial(ABC):
     def __init__(
         self, searcher: Searcher, validation: Validation, k: int, rerank: int, n_threads: int
     ) -> None:
-        self.searcher, self.validation, self.n_threads = searcher, validation, n_threads
+        self.searcher, self.queries, self.n_threads = searcher, validation.queries, n_threads
         self.k, self.rerank = k, rerank
+        self.judge = validation.judge(searcher.base, k)
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
 
@@ -250,13 +259,13 @@ class _Trial(ABC):
     def _recall(self, width: int) -> float:
         if width not in self.recalls:
             found = self.searcher.search(
-                self.validation.queries,
+                self.queries,
                 self.k,
                 rerank=self.rerank or None,
                 n_threads=self.n_threads,
                 **self.limit(width),
             )
-            self.recalls[width] = self.validation.recall(found.ids)
+            self.recalls[width] = self.judge(found.ids)
             self.costs[width] = self._bytes_read(found)
         return self.recalls[width]
 

@@ -20,9 +20,17 @@ from l2route.formats import read_array
 from l2route.graph import Entry, GraphKind
 from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex
-from l2route.index_commands import calibrate, changed, compress, info, print_info, refine
+from l2route.index_commands import (
+    calibrate,
+    changed,
+    compress,
+    info,
+    print_info,
+    refine,
+    renumber,
+)
 from l2route.progress import bar, learning_bars
-from l2route.query_commands import evaluate, search
+from l2route.query_commands import evaluate, read_named, search
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
 
@@ -102,7 +110,8 @@ def learn(
         int | None, typer.Option(help="Total distance computations to learn for, 256 by default.")
     ] = None,
     rerank: Annotated[
-        int | None, typer.Option(help="Of them, true distances at the end, 8 by default.")
+        int | None,
+        typer.Option(help="Of them, true distances at the end; 8 by default, or K."),
     ] = None,
     k: Annotated[int, typer.Option("-k", help="Nearest neighbours that are to be found.")] = 1,
     recall: Annotated[
@@ -117,6 +126,10 @@ def learn(
     minutes: Annotated[float, typer.Option(help="Time for the steps, at the most.")] = 5.0,
     steps: Annotated[int | None, typer.Option(help="Number of steps, instead of minutes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    neighbors: Annotated[
+        str | None,
+        typer.Option(help="Ids of the queries' true neighbours; computed if not given."),
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Keeps the state of the run; a run goes on from it.")
     ] = None,
@@ -130,8 +143,10 @@ def learn(
 ) -> None:
     """Learn from training queries where to walk; searches of the index then use it."""
     with changed(index, out) as opened, learning_bars() as (progress, on_event):
+        sample = read_array(queries)
+        known = None if neighbors is None else read_named(opened, neighbors, len(sample))
         report = opened.learn(
-            read_array(queries),
+            sample,
             budget,
             rerank,
             dim,
@@ -140,6 +155,7 @@ def learn(
             seed,
             k=k,
             recall=recall,
+            neighbors=known,
             objective=cast("Objective", objective),
             hidden_dim=hidden,
             steps=steps,
@@ -169,7 +185,7 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")],
     seed: Annotated[int, typer.Option(help="Cuts the words into base and queries.")] = 0,
 ) -> None:
-    """Search 100,000 real word vectors: build, measure, show."""
+    """Search 100,000 real word vectors: build, learn, measure, show."""
     out.mkdir(parents=True, exist_ok=True)
     run_demo(out, Console(), seed)
 
@@ -178,6 +194,7 @@ for command in (
     search,
     evaluate,
     refine,
+    renumber,
     compress,
     calibrate,
     info,

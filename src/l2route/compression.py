@@ -1,4 +1,4 @@
-"""Vectors of fewer bytes: half floats, or codes of one byte."""
+"""Vectors of fewer bytes: half floats, or codes of seven bits or four."""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.memory import pack_codes, pad_rows, padded_dim
+from l2route.memory import pack_codes, pad_rows, padded_dim, unpack_codes
 from l2route.spaces import BaseVectors, RoutingSpace
 
 Compression = Literal["int4", "int8", "float16"]
@@ -88,6 +88,14 @@ def encode(
     steps[steps == 0] = 1.0  # all alike: every code is 0
     codes = np.clip(np.rint((vectors - lowest) / steps), 0, LARGEST_CODES[bits])
     return codes.astype(np.uint8), lowest.astype(np.float32), steps.astype(np.float32)
+
+
+def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
+    """Routing vectors of a space without their padding, or what their codes stand for [n, dim]."""
+    if space.lowest is None or space.steps is None:
+        return space.rows[:, : space.dim].astype(np.float32, copy=False)
+    codes = unpack_codes(space.rows) if space.code_bits == 4 else space.rows
+    return space.lowest + space.steps * codes[:, : space.dim]
 
 
 def _halves(rows: NDArray[Any]) -> NDArray[Any]:

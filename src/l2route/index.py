@@ -154,11 +154,12 @@ class RoutingIndex:
             queries: [n_queries, dim], or one query [dim].
             k: answers per query; ids −1 and distances inf where fewer are found.
             budget: distance computations per query in units of the original dimension, rerank and
-                projection included; never exceeded. 256 if neither it nor `ef` is given.
+                projection included; never exceeded. Without any limit it is 256, or twice what
+                rerank and projection take if that is more.
             ef: beam width, as in hnswlib and faiss.
             rerank: how many of the budget go to true distances at the end, in spaces whose scores
                 are not true distances; by default what the space was made for, and at least k, or
-                without a budget the whole beam.
+                without a budget the whole beam, or with a slack 2k.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
@@ -174,12 +175,10 @@ class RoutingIndex:
                 raise ValueError(
                     "expected a recall, or else budget, ef, slack and rerank, got both"
                 )
-            chosen = self.setting(recall, k, space)
-            ef, slack, rerank = chosen.ef, chosen.slack, chosen.rerank or None
-        if budget is None and ef is None and slack is None:
-            budget = DEFAULT_BUDGET
-        if budget is not None and not isinstance(budget, Budget):
-            budget = self._budget(searcher, index_of(budget), k, rerank)
+            limits = self.setting(recall, k, space, n_threads).limits
+            ef, slack, rerank = (limits[name] for name in ("ef", "slack", "rerank"))
+        if not isinstance(budget, Budget) and (budget is not None or ef is slack is None):
+            budget = self._budget(searcher, budget, k, rerank)
         result = searcher.search(queries, k, budget, ef, n_threads, trace, rerank, slack)
         if self.labels is not None:
             found = result.ids >= 0
@@ -208,12 +207,14 @@ class RoutingIndex:
             raise ValueError(f"expected a space of {', '.join(self._searchers)}, got {space!r}")
         return self._searchers[space]
 
-    def _budget(self, searcher: Searcher, total: int, k: int, rerank: int | None) -> Budget:
+    def _budget(self, searcher: Searcher, total: int | None, k: int, rerank: int | None) -> Budget:
         if not searcher.reranks:
             rerank = 0
         elif rerank is None:
             rerank = max(k, searcher.space.rerank)
-        return searcher.space.budget(total, self.dim, rerank)
+        if total is None:
+            total = max(DEFAULT_BUDGET, 2 * (rerank + searcher.space.n_projection))
+        return searcher.space.budget(index_of(total), self.dim, rerank)
 
     def learn(
         self,
@@ -240,8 +241,9 @@ class RoutingIndex:
     ) -> "Report":
         """Learn from a sample of queries where to walk; searches use it from then on.
 
-        The learned space replaces one learned before. If it is no better than the plain one on
-        queries kept from training, the index stays as it is.
+        The learned space replaces one learned before, compressed or not. If it is no better than
+        the plain one of its dimension on queries kept from training, the index stays as it is. Up
+        to 2,000 of those are kept in the index, as by `validate_with`.
 
         Args:
             queries: training queries [n_queries, dim], of the kind that will be asked.
@@ -253,7 +255,8 @@ class RoutingIndex:
             seed: seed of every random choice.
             k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
             recall: recall@k to learn for, in place of budget and rerank, which are then those that
-                reach it without learning. Better is what reaches it at less cost.
+                reach it without learning, with a rerank of at least 2k. Better is what reaches it
+                at less cost.
             neighbors: true neighbours of the queries, called as answers call them [n_queries, at
                 least k], nearest first; found by an exact search if not given.
             objective: imitation, teacher or topk.
@@ -303,9 +306,10 @@ class RoutingIndex:
             cache=kept,
             on_event=on_event,
         )
-        self.validate_with(problem.validation)
+        if report.is_better or self.validation is None:
+            self.validate_with(problem.validation)
         if report.is_better:
-            others = [each for each in self.spaces[1:] if each.name != space.name]
+            others = [each for each in self.spaces[1:] if not each.name.startswith(LEARNED)]
             self._reset(self.base, [*others, space])
         return report
 
@@ -335,15 +339,21 @@ class RoutingIndex:
         source = self.searcher(space)
         base = self.base if vectors is None else halve(self.base)
         if routing is None:
+            if inlined:
+                raise ValueError("expected routing int4, int8 or float16 to be inlined, got None")
             self._reset(base, self.spaces[1:])
+            if vectors is not None:
+                self._measure_loss(source, self.searcher(source.space.name))
             return
         compressed = replace(compress_space(source.space, routing), inlined=inlined)
         gone = (source.space.name, compressed.name)
         kept = [each for each in self.spaces[1:] if each.name not in gone]
         self._reset(base, [*kept, compressed])
+        self._measure_loss(source, self.searcher(compressed.name))
+
+    def _measure_loss(self, before: Searcher, after: Searcher) -> None:
         if self.validation is not None:
-            after = self.searcher(compressed.name)
-            self._losses[compressed.name] = Loss.of(source, after, self.validation)
+            self._losses[after.space.name] = Loss.of(before, after, self.validation)
 
     def _reset(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> None:
         """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
@@ -421,14 +431,16 @@ class RoutingIndex:
         self._settings, self._losses = settings, losses  # walks are as long as they were
 
     def validate_with(self, queries: object) -> None:
-        """Keep up to 2,000 queries, with their true neighbours, to measure settings on.
+        """Keep the first 2,000 queries, with their true neighbours, to measure settings on.
 
         `learn` keeps some of its own. Settings measured before are forgotten.
         """
         self.validation = Validation.of(self.base, queries)
         self._settings.clear()
 
-    def setting(self, recall: float, k: int = 10, space: str | None = None) -> Setting:
+    def setting(
+        self, recall: float, k: int = 10, space: str | None = None, n_threads: int = 0
+    ) -> Setting:
         """The beam width or slack, and the rerank, that reach a recall@k at the least cost.
 
         Measured once, on the validation queries; `save` keeps it.
@@ -437,16 +449,18 @@ class RoutingIndex:
             recall: share of the true k nearest that is to be found.
             k: answers per query.
             space: name of the space to route in; by default the last of `spaces`.
+            n_threads: threads to measure with; 0 for all cores.
         """
         searcher = self.searcher(space)
-        k, key = index_of(k), (searcher.space.name, index_of(k), float(recall))
+        k, recall = index_of(k), float(recall)
+        key = (searcher.space.name, k, recall)
         if key not in self._settings:
             if self.validation is None:
                 raise ValueError(
                     "expected validation queries to measure recall on: "
                     "call learn or validate_with first"
                 )
-            self._settings[key], _ = calibrate(searcher, self.validation, k, recall)
+            self._settings[key], _ = calibrate(searcher, self.validation, k, recall, n_threads)
         return self._settings[key]
 
     def info(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command line's part for an index that is there: `info`, `refine`, `compress`, `calibrate`."""
+"""The command line's part for an index that is there: what it is, and what makes it better."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -96,6 +96,12 @@ def refine(
         print(f"{title}: {before[name]:,.4g} before, {after[name]:,.4g} after")
 
 
+def renumber(index: Index, out: OutInstead = None) -> None:
+    """Give neighbours numbers near each other, as `refine` does; names stay as they are."""
+    with changed(index, out) as opened:
+        opened.renumber()
+
+
 def compress(
     index: Index,
     routing: Annotated[
@@ -141,12 +147,13 @@ def calibrate(
         str | None, typer.Option(help="Queries to measure on, kept in place of those kept before.")
     ] = None,
     space: Space = None,
+    threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Find the setting that reaches a recall at the least cost, and keep it in the index."""
     with changed(index, out, queries) as opened:
-        setting = asdict(opened.setting(recall, k, space))
+        setting = asdict(opened.setting(recall, k, space, threads))
     print(json.dumps(setting) if as_json else _setting(setting))
 
 

@@ -26,6 +26,13 @@ def pack_codes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return pad_rows(packed.reshape(len(codes), -1))
 
 
+def unpack_codes(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """What `pack_codes` packed [n, 128 · m]."""
+    blocks = packed.reshape(len(packed), -1, 1, CODE_LANES)
+    halves = np.concatenate([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=2)
+    return halves.reshape(len(packed), -1)
+
+
 def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
     """Zeros whose first byte stands at the start of a cache line."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize

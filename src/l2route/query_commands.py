@@ -3,21 +3,22 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
-from l2route.arguments import Index, Json, Queries, Space, Threads, numbers
+from l2route.arguments import Index, Json, Queries, Space, Threads, fractions, numbers
 from l2route.data import check_vectors
-from l2route.evaluation.measure import N_ANSWERS, measure_all
+from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
+from l2route.search import Searcher
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 Budgets = Annotated[
@@ -27,6 +28,8 @@ Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64
 Rerank = Annotated[
     int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
 ]
+FIRST_BUDGET = 128
+"""The least budget that is measured by default, unless nothing of it were left for the walk."""
 
 
 def search(
@@ -96,6 +99,14 @@ def evaluate(
         typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
     ] = None,
     rerank: Rerank = None,
+    slack: Annotated[
+        str | None,
+        typer.Option(help="How much farther than the k-th best walks may go, e.g. 0.05,0.1."),
+    ] = None,
+    recall: Annotated[
+        str | None,
+        typer.Option(help="Recalls whose settings the index finds or has, e.g. 0.9,0.95."),
+    ] = None,
     space: Space = None,
     threads: Threads = 1,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
@@ -107,14 +118,25 @@ def evaluate(
     """Measure recall, distance computations, hops and time at each setting."""
     opened = load(index)
     probes = check_vectors("queries", read_array(queries), opened.dim)
-    budgets = numbers("--budget", budget)
-    if not budgets and ef is None:
-        budgets = [128, 256, 512]
+    budgets, efs = numbers("--budget", budget), numbers("--ef", ef)
+    limits: list[dict[str, Any]] = [
+        {"slack": each, "rerank": rerank} for each in fractions("--slack", slack)
+    ]
+    recalls = fractions("--recall", recall)
+    if recalls and rerank is not None:
+        raise ValueError("expected --recall, which finds its own rerank, or --rerank, got both")
+    limits += [opened.setting(each, N_ANSWERS, space, threads).limits for each in recalls]
+    if not budgets and not efs and not limits:
+        budgets = _default_budgets(opened.searcher(space), rerank)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
-    efs = numbers("--ef", ef)
-    rows = measure_all(
-        opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
-    )
+    rows = []
+    if budgets or efs:
+        rows = measure_all(
+            opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
+        )
+    rows += [
+        measure(opened, probes, known, space=space, n_threads=threads, **each) for each in limits
+    ]
     context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
     if plot is not None:
         plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
@@ -126,18 +148,34 @@ def evaluate(
         Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
 
 
+def _default_budgets(searcher: Searcher, rerank: int | None) -> list[int]:
+    """Three budgets, each twice the one before."""
+    taken = searcher.space.n_projection
+    if searcher.reranks:
+        taken += max(N_ANSWERS, searcher.space.rerank) if rerank is None else rerank
+    first = FIRST_BUDGET
+    while first < 2 * taken:
+        first *= 2
+    return [first, 2 * first, 4 * first]
+
+
 def _truth(
     index: RoutingIndex, probes: NDArray[np.float32], source: str | None, cache: Path | None
 ) -> Truth:
     base, metric = index.base.vectors(), index.base.metric
     if source is not None:
-        highest = len(base) - 1 if index.labels is None else int(index.labels.max())
-        ids = index.rows_of(read_truth(source, highest + 1, len(probes))[:, :N_ANSWERS])
+        ids = index.rows_of(read_named(index, source, len(probes))[:, :N_ANSWERS])
         if ids.shape[1] < min(N_ANSWERS, len(base)):
             raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
         return Truth(ids, exact_distances(base, probes, ids, metric))
     with bar("exact neighbours") as progress:
         return exact_neighbors(base, probes, N_ANSWERS, metric, cache=cache, progress=progress)
+
+
+def read_named(index: RoutingIndex, source: str, n_queries: int) -> NDArray[np.int64]:
+    """True neighbours out of a file, called as answers call them."""
+    highest = len(index) - 1 if index.labels is None else int(index.labels.max())
+    return read_truth(source, highest + 1, n_queries)
 
 
 def _writable(directory: Path) -> Path | None:

@@ -11,7 +11,7 @@ from l2route import _core
 from l2route.data import check_vectors, normalize
 from l2route.graph import Graph
 from l2route.memory import aligned_rows, pad_rows, padded_dim
-from l2route.spaces import BaseVectors, Budget, RoutingSpace
+from l2route.spaces import BaseVectors, Budget, RoutingSpace, spent
 
 MAX_K = 2**31 - 1
 """Answers per query that the core can count."""
@@ -162,11 +162,11 @@ class Searcher:
         )
         ids, scores, n_routing, n_rerank, n_hops = found[:5]
         n_projection = self.space.n_projection
-        share = np.float64(self.space.dim / self.base.dim)
+        share = self.space.dim / self.base.dim
         return SearchResult(
             ids=ids,
             distances=self.base.distances(scores),
-            n_computed=n_routing * share + (n_projection + n_rerank),
+            n_computed=spent(n_routing, n_rerank, n_projection, share),
             n_routing=n_routing,
             n_projection=n_projection,
             n_rerank=n_rerank,

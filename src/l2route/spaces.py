@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from l2route.data import Metric, check_vectors, normalize
 from l2route.memory import aligned, pad_rows, padded_dim
+from l2route.truth import exact_distances
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")
 """Elements of original vectors."""
 ROW_TYPES = (*BASE_TYPES, "uint8")
-"""Elements of routing vectors; uint8 for codes of seven bits."""
+"""Elements of routing vectors; uint8 for codes, one or two in a byte."""
 LEARNED = "learned"
 """What the name of a space that was learned begins with."""
 N_OWN = 10_000
@@ -67,7 +68,19 @@ class Budget:
     def cost(self, dim: int, routing_dim: int, projected: bool | None = None) -> float:
         """What spending all of it costs, in distance computations of the original dimension."""
         projection = _projection(dim, routing_dim, projected)
-        return self.routing * routing_dim / dim + projection + self.rerank
+        return float(spent(np.float64(self.routing), self.rerank, projection, routing_dim / dim))
+
+
+def spent(routing: Any, rerank: Any, projection: int, share: float) -> Any:
+    """Distance computations in units of the original dimension, of numbers or of arrays.
+
+    Args:
+        routing: routing vectors scored.
+        rerank: true distances.
+        projection: what mapping a query into the space costs.
+        share: of the original dimension, the routing dimension.
+    """
+    return routing * np.float64(share) + (projection + rerank)
 
 
 def _projection(dim: int, routing_dim: int, projected: bool | None) -> int:
@@ -109,7 +122,23 @@ class BaseVectors:
 
     def distances(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """Distances in the metric's convention from the core's scores."""
-        return scores + np.float32(1) if self.metric == "cosine" else scores
+        if self.metric != "cosine":
+            return scores
+        return np.maximum(scores + np.float32(1), np.float32(0))  # of rounded lengths above 1
+
+    def exact_distances(
+        self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]
+    ) -> NDArray[np.float32]:
+        """Distances of the vectors with these row numbers [n_queries, k]; inf for −1.
+
+        In double precision, and under cosine from vectors of unit length, which half floats only
+        nearly have: what answers are judged by.
+        """
+        named, places = np.unique(ids, return_inverse=True)
+        vectors = self.rows[named, : self.dim].astype(np.float32, copy=False)
+        distances = exact_distances(vectors, queries, places.reshape(ids.shape), self.metric)
+        distances[ids < 0] = np.inf
+        return distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +149,8 @@ class RoutingSpace:
     """
 
     rows: NDArray[Any]
-    """Routing vectors of float32, float16 or 7-bit codes (uint8), padded [n, padded_dim(dim)]."""
+    """Routing vectors of float32, float16 or codes (uint8), padded [n, padded_dim(dim)]; of codes
+    of four bits, two in a byte, half as wide."""
     dim: int
     """Dimension of the routing vectors."""
     scorer: Scorer

@@ -154,7 +154,7 @@ from l2route.contrib.annbench import L2Route
 __all__ = ["L2Route"]
 '''
 CONFIG = """float:
-  any:
+  euclidean: &distances
   - base_args: ['@metric']
     constructor: L2Route
     disabled: false
@@ -168,6 +168,20 @@ CONFIG = """float:
       int4:
         args: [[{routing: int4}]]
         query_args: [[0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2], [30, 60]]
+  angular: *distances
+  cosine: *distances
+  normalized: *distances
+  ip:
+  - base_args: ['@metric']
+    constructor: L2Route
+    disabled: false
+    docker_tag: ann-benchmarks-l2route
+    module: ann_benchmarks.algorithms.l2route
+    name: l2route
+    run_groups:
+      int8:
+        args: [[{routing: int8}]]
+        query_args: [[10, 20, 40, 80, 160, 320, 640]]
 """
 DOCKERFILE = """FROM ann-benchmarks
 

@@ -3,16 +3,20 @@
 What is exported is loaded by `faiss.read_index` and searched without l2route. faiss refines only by
 the metric that it searched with, so where answers are by l2 the inner product that steers a walk
 becomes an l2 distance: with s² = C − |f|² − 2b beside each routing vector f of bias b, and 0 beside
-the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike.
+the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike. Codes become
+the vectors that they stand for, and of several entries, which faiss does not know, each is a
+neighbour of all others in a layer on top.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph import Graph, faiss_metric
+from l2route.compression import decode_rows
+from l2route.graph import Graph, UpperLayer, faiss_metric
 from l2route.index import RoutingIndex
 from l2route.spaces import BaseVectors, RoutingSpace
 
@@ -27,7 +31,7 @@ def to_faiss(index: RoutingIndex, space: str | None = None, rerank: int | None =
     not be less; both can be changed later (see `hnsw_of`).
 
     Args:
-        index: what to export; its graph must have one entry.
+        index: what to export.
         space: name of the space to route in; the index's own choice by default.
         rerank: vertices to rerank for ten answers; by default what the space was made for.
 
@@ -35,14 +39,12 @@ def to_faiss(index: RoutingIndex, space: str | None = None, rerank: int | None =
         A faiss index that owns all its parts; `faiss.write_index` keeps it.
     """
     searcher = index.searcher(space)
-    if len(index.graph.entries) != 1:
-        raise ValueError(f"expected a graph with one entry, got {len(index.graph.entries)}")
-    routed = searcher.space
+    routed, graph = searcher.space, _with_one_entry(index.graph)
     if not searcher.reranks:
-        made, parts = _hnsw(index.graph, index.base.vectors(), faiss_metric(index.base.metric)), []
+        made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric)), []
     else:
         rows, matrix, offset, metric = _as_one_metric(routed, index.base)
-        inner = _hnsw(index.graph, rows, metric)
+        inner = _hnsw(graph, rows, metric)
         transform = _transform(matrix, offset)
         steered = faiss.IndexPreTransform(transform, inner)
         exact = faiss.IndexFlat(index.dim, metric)
@@ -78,7 +80,7 @@ def _as_one_metric(
     space: RoutingSpace, base: BaseVectors
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None, int]:
     """Routing vectors, the queries' matrix and offset, and the metric of both walk and refine."""
-    rows = space.rows[:, : space.dim]
+    rows = decode_rows(space)
     eye = np.eye(base.dim, dtype=np.float32)
     matrix = eye if space.query_matrix is None else space.query_matrix
     if space.scorer == "l2":
@@ -106,11 +108,22 @@ def _transform(matrix: NDArray[np.float32], offset: NDArray[np.float32] | None) 
     return transform
 
 
+def _with_one_entry(graph: Graph) -> Graph:
+    """The graph, or one with all its entries in a layer on top, where each leads to any other."""
+    entries = np.unique(graph.entries)
+    if len(entries) == 1:
+        return graph
+    others = np.array([np.delete(entries, at) for at in range(len(entries))])
+    top = UpperLayer(entries, others)
+    return replace(graph, entries=entries[:1], upper=(top, *graph.upper))
+
+
 def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
-    links = max(-(-layers[0].shape[1] // 2), *(layer.shape[1] for layer in layers[1:]), 1)
-    index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
+    index = faiss.IndexHNSWFlat(rows.shape[1], -(-layers[0].shape[1] // 2), metric)
+    for level, layer in enumerate(layers[1:], start=1):
+        index.hnsw.set_nb_neighbors(level, layer.shape[1])
     index.storage.add(np.ascontiguousarray(rows, dtype=np.float32))
     index.ntotal = graph.n_vertices
     widths = faiss.vector_to_array(index.hnsw.cum_nneighbor_per_level)

@@ -147,7 +147,12 @@ def compare(
     say = told or _ignore
     n_base, dim = data.base.shape
     result = Comparison(data.name, n_base, dim, len(data.query), seed)
-    stopwatch = _Stopwatch(data)
+
+    def skip(name: str, error: Exception) -> None:
+        result.skipped[name] = str(error)
+        say(f"{name}: skipped, {error}")
+
+    stopwatch = _Stopwatch(data, skip)
     made: list[tuple[Line, Method]] = []
     for variant in VARIANTS:
         if methods is not None and variant.method not in methods:
@@ -155,9 +160,8 @@ def compare(
         name = f"{variant.method} ({variant.label})"
         try:
             line, method = _make(variant, data, minutes, seed)
-        except (ImportError, ValueError) as error:
-            result.skipped[name] = str(error)
-            say(f"{name}: skipped, {error}")
+        except Exception as error:  # libraries raise what they like, and others can still run
+            skip(name, error)
             continue
         result.lines.append(line)
         made.append((line, method))
@@ -186,19 +190,27 @@ def _make(variant: Variant, data: Dataset, minutes: float, seed: int) -> tuple[L
 
 
 class _Stopwatch:
-    """Times searches for all test queries, and has their answers judged."""
+    """Times searches for all test queries, and has their answers judged.
 
-    def __init__(self, data: Dataset) -> None:
-        self.queries, self.judge = data.query, Judge(data, N_ANSWERS)
+    Args:
+        data: the queries.
+        skip: told of a point that a method cannot measure, and why.
+    """
+
+    def __init__(self, data: Dataset, skip: Callable[[str, Exception], None]) -> None:
+        self.queries, self.judge, self.skip = data.query, Judge(data, N_ANSWERS), skip
 
     def explore(self, line: Line, method: Method) -> None:
         """Take a method's knobs one by one, until it is as good or as slow as matters."""
         for knob in method.knobs:
             try:
                 method.set(knob)
+                point = Point(knob, *self._quality(method), [self._time(method)])
             except OutOfReachError:
                 return
-            point = Point(knob, *self._quality(method), [self._time(method)])
+            except Exception as error:  # hnswlib's, for one, where a beam finds too few
+                self.skip(f"{line.method} ({line.label}) at {knob}", error)
+                continue
             line.points.append(point)
             speed = len(self.queries) / point.seconds[0]
             if point.recall > HIGHEST or speed < SLOWEST:

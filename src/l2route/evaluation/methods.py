@@ -231,7 +231,7 @@ METHODS: dict[str, Callable[[int], Method]] = {
     "usearch": lambda _: Usearch(),
     "pynndescent": lambda seed: PyNNDescent(seed=seed),
 }
-"""By name, made from a seed where the library takes one."""
+"""What `l2route reproduce sota` compares, made from a seed where the library takes one."""
 
 
 def make_methods(names: Iterable[str], seed: int = 0) -> tuple[dict[str, Method], dict[str, str]]:

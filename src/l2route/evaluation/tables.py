@@ -36,6 +36,8 @@ class Row:
     """Hops walked, mean over the queries."""
     microseconds_per_query: float
     """Time for one query, mean over the queries."""
+    slack: float | None = None
+    """How much farther than the k-th best walks went; None if it was no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ _COLUMNS = (
     _Column("method", "method"),
     _Column("budget", "budget", is_optional=True),
     _Column("ef", "ef", is_optional=True),
+    _Column("slack", "slack", digits=3, json_digits=4, is_optional=True),
     _Column("recall_at_1", "recall@1", digits=3, json_digits=4),
     _Column("recall_at_10", "recall@10", digits=3, json_digits=4),
     _Column("knn_recall_at_10", "10-recall@10", digits=3, json_digits=4),

@@ -188,6 +188,7 @@ class Run:
     ) -> None:
         self.problem, self.options, self.model = problem, options, model
         self.checkpoint = checkpoint
+        self.digest = "" if checkpoint is None else problem.digest()
         dim = problem.base.dim
         self.dim = options.dim or dim
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -199,7 +200,7 @@ class Run:
         self.peak = options.learning_rate
         self.step, self.spent = 0, 0.0
         if checkpoint is not None and checkpoint.exists():
-            self._restore(read_checkpoint(checkpoint, asdict(options)))
+            self._restore(read_checkpoint(checkpoint, asdict(options), self.digest))
         window = max_blocks(problem.graph)
         targets = problem.targets.ravel()
         oracle = HopOracle(problem.graph, targets, cache=cache, max_blocks=window)
@@ -266,7 +267,8 @@ class Run:
         if recall < self.best - 0.05:
             self._go_back()
         if self.checkpoint is not None:
-            write_checkpoint(self.checkpoint, self._state(), asdict(self.options))
+            options = asdict(self.options)
+            write_checkpoint(self.checkpoint, self._state(), options, self.digest)
         share = self.share()
         return Event(
             self.step,

@@ -1,12 +1,26 @@
 """What learning may be told."""
 
 from dataclasses import dataclass
+from operator import index as index_of
 from typing import Literal, get_args
 
 Objective = Literal["imitation", "teacher", "topk"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 ModelName = Literal["filter", "gcn", "ffn"]
 MODELS: tuple[ModelName, ...] = get_args(ModelName)
+COUNTS = (
+    "budget",
+    "rerank",
+    "k",
+    "dim",
+    "steps",
+    "seed",
+    "batch_size",
+    "n_validation",
+    "hidden_dim",
+    "n_threads",
+)
+"""Options that are whole numbers, of whatever type of integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +81,9 @@ class LearnOptions:
     """Threads for walks; 0 for all cores."""
 
     def __post_init__(self) -> None:
+        for name in COUNTS:
+            if (count := getattr(self, name)) is not None:
+                object.__setattr__(self, name, index_of(count))
         _require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
         _require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
         _require(self.budget >= 1, "budget of at least 1", self.budget)

@@ -1,5 +1,6 @@
 """What is to be learned: queries with their true neighbours, cut into training and validation."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,15 @@ class Problem:
     scale: float
     """Multiplies vectors and queries, so that vectors have root-mean-square length 1."""
 
+    def digest(self) -> str:
+        """What tells this problem from others."""
+        digest = hashlib.blake2b(self.base.metric.encode(), digest_size=16)
+        graph = (self.graph.neighbors, self.graph.entries)
+        for array in (*graph, self.base.rows, self.train, self.targets, self.validation):
+            digest.update(f"{array.shape} {array.dtype}".encode())
+            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return digest.hexdigest()
+
     def recall(self, space: RoutingSpace, options: LearnOptions) -> float:
         """Recall@k of validation queries at the total budget."""
         searcher = Searcher(self.graph, space, self.base)
@@ -56,7 +66,8 @@ class Problem:
         budget = space.budget(options.budget, self.base.dim, rerank)
         k = self.nearest.shape[1]
         found = searcher.search(self.validation, k, budget, n_threads=options.n_threads)
-        return knn_recall_at(found.distances, self.nearest, k)
+        distances = self.base.exact_distances(self.validation, found.ids)
+        return knn_recall_at(distances, self.nearest, k)
 
 
 def pose(
