@@ -124,7 +124,8 @@ class BaseVectors:
         """Distances in the metric's convention from the core's scores."""
         if self.metric != "cosine":
             return scores
-        return np.maximum(scores + np.float32(1), np.float32(0))  # of rounded lengths above 1
+        distances: NDArray[np.float32] = scores + np.float32(1)
+        return distances.clip(min=0)  # lengths that are rounded may be above 1
 
     def exact_distances(
         self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]

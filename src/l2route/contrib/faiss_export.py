@@ -122,8 +122,8 @@ def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
     index = faiss.IndexHNSWFlat(rows.shape[1], -(-layers[0].shape[1] // 2), metric)
-    for level, layer in enumerate(layers[1:], start=1):
-        index.hnsw.set_nb_neighbors(level, layer.shape[1])
+    for level, lists in enumerate(layers[1:], start=1):
+        index.hnsw.set_nb_neighbors(level, lists.shape[1])
     index.storage.add(np.ascontiguousarray(rows, dtype=np.float32))
     index.ntotal = graph.n_vertices
     widths = faiss.vector_to_array(index.hnsw.cum_nneighbor_per_level)
