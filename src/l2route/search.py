@@ -162,11 +162,10 @@ class Searcher:
         )
         ids, scores, n_routing, n_rerank, n_hops = found[:5]
         n_projection = self.space.n_projection
-        share = self.space.dim / self.base.dim
         return SearchResult(
             ids=ids,
             distances=self.base.distances(scores),
-            n_computed=spent(n_routing, n_rerank, n_projection, share),
+            n_computed=spent(n_routing, n_rerank, n_projection, self.space.dim, self.base.dim),
             n_routing=n_routing,
             n_projection=n_projection,
             n_rerank=n_rerank,

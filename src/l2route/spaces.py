@@ -68,19 +68,20 @@ class Budget:
     def cost(self, dim: int, routing_dim: int, projected: bool | None = None) -> float:
         """What spending all of it costs, in distance computations of the original dimension."""
         projection = _projection(dim, routing_dim, projected)
-        return float(spent(np.float64(self.routing), self.rerank, projection, routing_dim / dim))
+        return float(spent(self.routing, self.rerank, projection, routing_dim, dim))
 
 
-def spent(routing: Any, rerank: Any, projection: int, share: float) -> Any:
+def spent(routing: Any, rerank: Any, projection: int, routing_dim: int, dim: int) -> Any:
     """Distance computations in units of the original dimension, of numbers or of arrays.
 
     Args:
         routing: routing vectors scored.
         rerank: true distances.
         projection: what mapping a query into the space costs.
-        share: of the original dimension, the routing dimension.
+        routing_dim: the routing dimension.
+        dim: the original dimension.
     """
-    return routing * np.float64(share) + (projection + rerank)
+    return routing * np.float64(routing_dim) / dim + (projection + rerank)
 
 
 def _projection(dim: int, routing_dim: int, projected: bool | None) -> int:
