@@ -62,7 +62,7 @@ struct Scratch {
 // who seek near do not look far. A score and the offset are a squared distance, or half of it.
 struct Slack {
   std::size_t k = 0;     // 0 for no such end
-  std::size_t kept = 0;  // vertices that are remembered however far they are
+  std::size_t kept = 0;  // vertices that are remembered however far they are, as they come
   float factor = 1;      // of squared distances
   float offset = 0;
 

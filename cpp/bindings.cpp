@@ -38,14 +38,15 @@ using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Output = nb::ndarray<nb::numpy, T>;
 
-// A numpy array that owns its memory.
+inline constexpr std::align_val_t kCacheLine{64};
+
+// A numpy array that owns its memory and starts on a cache line.
 template <class T>
 std::pair<T*, Output<T>> new_array(std::vector<std::size_t> shape) {
-  std::size_t size = 1;
-  for (const std::size_t extent : shape) size *= extent;
-  auto data = std::make_unique_for_overwrite<T[]>(size);
-  T* pointer = data.get();
-  nb::capsule owner(data.release(), [](void* p) noexcept { delete[] static_cast<T*>(p); });
+  std::size_t n_bytes = sizeof(T);
+  for (const std::size_t extent : shape) n_bytes *= extent;
+  T* pointer = static_cast<T*>(::operator new(n_bytes, kCacheLine));
+  nb::capsule owner(pointer, [](void* p) noexcept { ::operator delete(p, kCacheLine); });
   return {pointer, Output<T>(pointer, shape.size(), shape.data(), owner)};
 }
 
@@ -297,12 +298,21 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
                 float temperature, float routing_weight, float topk_weight, float topk_sharpness,
                 bool teacher_forcing, std::uint64_t seed, bool with_query_gradient,
                 std::size_t n_threads) {
-  const std::size_t n = query_rows.shape(0);
+  const std::size_t n = query_rows.shape(0), n_vertices = neighbors.shape(0);
   Rows rows = rows_of(AnyMatrix(vertex_rows), "ip", "auto");
+  require(vertex_rows.shape(0) == n_vertices && (!bias || bias->shape(0) == n_vertices),
+          "a row and a bias for every vertex");
+  require(query_rows.shape(1) == rows.width, "queries as wide as vertices' rows");
+  require(block_of.shape(0) == n && target_of.shape(0) == n && query_ids.shape(0) == n &&
+              hidden.shape(0) == n,
+          "a block, a target, a number and a hidden vertex for every query");
   if (bias) rows.bias = bias->data();
   const GraphView graph = graph_of(neighbors, entries, upper);
   std::vector<HopBlock> hops;
-  for (const HopPlanes& block : blocks) hops.push_back({block.data()});
+  for (const HopPlanes& block : blocks) {
+    require(block.shape(0) == n_vertices, "hops of every vertex");
+    hops.push_back({block.data()});
+  }
   const RolloutOptions options{
       budget, k, temperature, routing_weight, topk_weight, topk_sharpness, teacher_forcing, seed};
   std::vector<Lesson> lessons(n);
@@ -350,6 +360,8 @@ std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_
                                                          const Matrix<float>& query_rows,
                                                          std::size_t n_vertices,
                                                          std::size_t n_threads) {
+  require(offsets.shape(0) == query_rows.shape(0) + 1, "an offset for every query, and the end");
+  require(vertices.shape(0) == slopes.shape(0), "a slope for every visit");
   auto [rows, rows_array] = new_array<float>({n_vertices, query_rows.shape(1)});
   auto [bias, bias_array] = new_array<float>({n_vertices});
   {

@@ -19,7 +19,7 @@
 namespace l2route {
 
 inline constexpr std::size_t kCodeLanes = 64;
-inline constexpr float kLargestQueryCode = 127;
+inline constexpr double kLargestQueryCode = 127;
 
 // What codes stand for, one of each per element of a row.
 struct CodeScale {
@@ -35,21 +35,21 @@ struct CodeQuery {
   float shift = 0;
 };
 
-// Codes of query · steps, which are scaled so that the largest of them is 127.
+// Codes of query · steps, which are scaled so that the largest of them is 127. In double precision:
+// products of small values are smaller still, and none may be lost.
 inline CodeQuery encode_query(const float* query, const CodeScale& scale, std::size_t width,
                               std::int8_t* codes) {
-  CodeQuery encoded{codes};
-  float largest = 0;
+  double largest = 0;
+  double shift = 0;
   for (std::size_t j = 0; j < width; ++j) {
-    largest = std::max(largest, std::fabs(query[j] * scale.steps[j]));
-    encoded.shift -= query[j] * scale.lowest[j];
+    largest = std::max(largest, std::fabs(double{query[j]} * scale.steps[j]));
+    shift -= double{query[j]} * scale.lowest[j];
   }
-  const float share = largest > 0 ? kLargestQueryCode / largest : 0.0f;
+  const double share = largest > 0 ? kLargestQueryCode / largest : 0.0;
   for (std::size_t j = 0; j < width; ++j) {
-    codes[j] = static_cast<std::int8_t>(std::lrint(query[j] * scale.steps[j] * share));
+    codes[j] = static_cast<std::int8_t>(std::lrint(double{query[j]} * scale.steps[j] * share));
   }
-  encoded.scale = largest / kLargestQueryCode;
-  return encoded;
+  return {codes, static_cast<float>(largest / kLargestQueryCode), static_cast<float>(shift)};
 }
 
 // How many codes stand in a byte.
@@ -234,8 +234,8 @@ template <Packing packing>
 ScoreRows code_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
-    const bool has_vnni =
-        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw");
+    const bool has_vnni = __builtin_cpu_supports("avx512vnni") &&
+                          __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     return has_vnni ? avx512::score_codes<packing> : avx2::score_codes<packing>;
   }
   if (level == "avx2") return avx2::score_codes<packing>;

@@ -276,13 +276,12 @@ inline std::vector<std::string> simd_levels() {
   std::vector<std::string> levels;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                        __builtin_cpu_supports("f16c");
+  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
     levels.emplace_back("avx512");
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("f16c")) {
-    levels.emplace_back("avx2");
-  }
+  if (has_avx2) levels.emplace_back("avx2");
 #elif defined(__aarch64__)
   levels.emplace_back("neon");
 #endif

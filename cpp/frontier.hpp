@@ -23,7 +23,9 @@ inline constexpr Key kExpanded = 1;
 inline constexpr Key kNoLimit = std::numeric_limits<Key>::max();
 
 inline Key make_key(float score, std::int32_t vertex) {
-  const auto bits = std::bit_cast<std::uint32_t>(score + 0.0f);  // -0 becomes +0
+  // -0 becomes +0, and what is no number, of values too large to be multiplied, the farthest.
+  constexpr float kFarthest = std::numeric_limits<float>::infinity();
+  const auto bits = std::bit_cast<std::uint32_t>(score < kFarthest ? score + 0.0f : kFarthest);
   const std::uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
   return (Key{ordered} << 32) | (static_cast<Key>(static_cast<std::uint32_t>(vertex)) << 1);
 }

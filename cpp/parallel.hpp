@@ -15,17 +15,17 @@ namespace l2route {
 // and throws the first exception that a body threw.
 template <class Body>
 void parallel_for(std::size_t n, std::size_t n_threads, const Body& body) {
-  constexpr std::size_t kRun = 8;
   if (n_threads == 0) n_threads = std::max(1u, std::thread::hardware_concurrency());
-  n_threads = std::min(n_threads, (n + kRun - 1) / kRun);
+  const std::size_t run = std::clamp<std::size_t>(n / (4 * n_threads), 1, 8);  // few for few
+  n_threads = std::min(n_threads, (n + run - 1) / run);
 
   std::atomic<std::size_t> next{0};
   std::exception_ptr error;
   std::mutex error_mutex;
   const auto work = [&] {
     try {
-      for (std::size_t begin = next.fetch_add(kRun); begin < n; begin = next.fetch_add(kRun)) {
-        for (std::size_t i = begin; i < std::min(n, begin + kRun); ++i) body(i);
+      for (std::size_t begin = next.fetch_add(run); begin < n; begin = next.fetch_add(run)) {
+        for (std::size_t i = begin; i < std::min(n, begin + run); ++i) body(i);
       }
     } catch (...) {
       next.store(n);  // nobody takes another run

@@ -117,8 +117,11 @@ class RolloutTracer {
 
  private:
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
-  static constexpr float kFar = 600;         // e^-600 is a double
-  static constexpr float kFarthest = 11000;  // e^-11000 is a long double
+  static constexpr float kFar = 600;  // e^-600 is a double
+  // e^-x of so much is a number, and so is its inverse: 686 for double, 11013 where long double has
+  // an exponent of 15 bits.
+  template <class Real>
+  static constexpr Real kFarthest = -Real{std::numeric_limits<Real>::min_exponent} * Real{0.6723};
 
   struct Visit {
     VertexId vertex;
@@ -146,7 +149,7 @@ class RolloutTracer {
     std::vector<Real> weights(visits_.size());
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       // Never zero, so that a heap of hopeless vertices still has a softmax.
-      weights[i] = std::exp(std::max<Real>(visits_[i].score - peak, -kFarthest));
+      weights[i] = std::exp(std::max<Real>(visits_[i].score - peak, -kFarthest<Real>));
     }
     const std::size_t n_steps = lesson.is_found ? visits_[target].entered : n_steps_;
     lesson.routing = teach_routing(weights, n_steps, lesson.slopes);

@@ -16,6 +16,7 @@ from l2route.compression import (
     CLIPPED,
     COMPRESSIONS,
     LARGEST_CODES,
+    Compression,
     compress_space,
     encode,
     halve,
@@ -224,6 +225,18 @@ def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
             found.append([set(row.tolist()) for row in ids])
         shared = [len(a & b) for a, b in zip(*found, strict=True)]
         assert np.mean(shared) > 96
+
+
+@pytest.mark.parametrize("compression", ["int4", "int8"])
+@pytest.mark.parametrize("scale", [2.0**-60, 2.0**40])
+def test_codes_know_no_scale(compression: Compression, scale: float) -> None:
+    """Products of small values are smaller than a float can be, and still steer the walk."""
+    found = []
+    for factor in (1.0, scale):
+        index = RoutingIndex.build(VECTORS * np.float32(factor), degree=8, ef_construction=40)
+        index.compress(compression)
+        found.append(index.search(QUERIES * np.float32(factor), 10, ef=40, rerank=10).ids)
+    np.testing.assert_array_equal(*found)
 
 
 def test_a_space_is_compressed_once() -> None:

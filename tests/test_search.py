@@ -240,6 +240,30 @@ def test_more_slack_finds_no_less(small_world: SmallWorld) -> None:
     assert every[1].n_routing.std() > 0
 
 
+def test_a_slack_without_end_is_no_end(small_world: SmallWorld) -> None:
+    """However large, also for queries that are vertices and have no distance to the nearest."""
+    searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
+    queries = small_world.base.vectors()[:20]
+    every = [searcher.search(queries, 1, slack=slack).n_routing for slack in (1e6, 1e30)]
+    assert every[0].min() == small_world.graph.n_vertices
+    np.testing.assert_array_equal(*every)
+
+
+@pytest.mark.parametrize("simd", _core.simd_levels())
+def test_what_is_no_number_is_farthest(simd: str) -> None:
+    """Products beyond what floats hold are the difference of two infinities: nobody's answer."""
+    vectors = np.array([[1e20, -1e20], [1, 1], [-1, 0.5]], dtype=np.float32)
+    neighbors = np.array([[1, 2], [0, 2], [0, 1]], dtype=np.int32)
+    graph = Graph(neighbors, np.zeros(1, dtype=np.int32))
+    base = BaseVectors.of(vectors, "ip")
+    searcher = Searcher(graph, original_space(base), base, simd)
+    query = np.array([1e20, 1e20], dtype=np.float32)
+    for limit in ({"ef": 3}, {"budget": Budget(3)}):
+        found = searcher.search(query, 3, **limit)
+        assert found.ids.tolist() == [[1, 2, 0]]
+        assert found.distances[0, 2] == np.inf
+
+
 def test_what_a_slack_needs_is_said(small_world: SmallWorld) -> None:
     """Distances, a number of at least 0, and a beam that can be kept in order."""
     searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)

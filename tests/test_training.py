@@ -128,9 +128,11 @@ def test_the_topk_term_weighs_more_where_walks_are_long_or_vectors_short() -> No
 
 
 def test_another_seed_learns_otherwise(problem: Problem) -> None:
-    """Seeds matter: batches and walks differ."""
+    """Seeds matter, however large: batches and walks differ."""
     options = replace(OPTIONS, steps=3)
-    assert losses(problem, options) != losses(problem, replace(options, seed=1))
+    first = losses(problem, options)
+    for seed in (1, 2**62):
+        assert losses(problem, replace(options, seed=seed)) != first
 
 
 def test_a_run_killed_goes_on_to_the_same_losses(index: RoutingIndex, tmp_path: Path) -> None:
@@ -336,6 +338,10 @@ def test_a_model_of_ones_own(index: RoutingIndex) -> None:
     fresh = RoutingIndex(index.base, index.graph)
     report = fresh.learn(words().learn, budget=96, model=Biases(), steps=5)
     assert report.n_steps == 5
+    short = Biases()
+    short.bias = nn.Parameter(torch.zeros(1))
+    with pytest.raises(ValueError, match="expected a row and a bias for every vertex"):
+        fresh.learn(words().learn, budget=96, model=short, steps=5)
     with pytest.raises(ValueError, match="expected a model with the methods"):
         fresh.learn(words().learn, model=nn.Linear(2, 2), steps=5)
 

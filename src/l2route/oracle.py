@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.graph import Graph, hops_from
+from l2route.memory import aligned_zeros
 
 BLOCK_TARGETS = 512
 """Targets of a block: the bits of a cache line."""
@@ -299,7 +300,8 @@ def unpack_words(packed: NDArray[np.uint64], n_vertices: int) -> NDArray[np.uint
     n_flags = -(-n_vertices // 8)
     flags = packed[:n_flags].view(np.uint8)[:n_vertices]
     is_there = np.unpackbits(flags[:, None], axis=1, bitorder="little").astype(bool)
-    block = np.full((n_vertices, BLOCK_TARGETS // 64, _N_PLANES), _ALL_ONES)
+    block = aligned_zeros((n_vertices, BLOCK_TARGETS // 64, _N_PLANES), np.uint64)
+    block[~is_there] = _ALL_ONES
     block[is_there] = packed[n_flags:].reshape(-1, _N_PLANES)
     return block
 

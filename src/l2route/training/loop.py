@@ -203,7 +203,10 @@ class Run:
             self._restore(read_checkpoint(checkpoint, asdict(options), self.digest))
         window = max_blocks(problem.graph)
         targets = problem.targets.ravel()
-        oracle = HopOracle(problem.graph, targets, cache=cache, max_blocks=window)
+        n_threads = options.n_threads
+        oracle = HopOracle(
+            problem.graph, targets, cache=cache, max_blocks=window, n_threads=n_threads
+        )
         routing = self._space().budget(options.budget, dim, options.rerank)
         self.rollouts = Rollouts(
             problem.graph,
@@ -243,7 +246,7 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = self.peak * self._schedule()
         self.optimizer.zero_grad()
-        seed = self.options.seed * 1_000_003 + self.step
+        seed = (self.options.seed * 1_000_003 + self.step) % 2**64
         lesson = self.rollouts.teach(self.model, next(self.batches), seed)
         if all(bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None):
             self.optimizer.step()

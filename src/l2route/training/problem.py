@@ -242,7 +242,7 @@ def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:
     sample = problem.train[:500]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
     budget = searcher.space.budget(options.budget, problem.base.dim, 0)
-    found = searcher.search(sample, 8, budget).distances  # [n, 8]
+    found = searcher.search(sample, 8, budget, n_threads=options.n_threads).distances  # [n, 8]
     gaps = (found[:, 7] - found[:, 0])[np.isfinite(found[:, 7])]
     halved = 0.5 if problem.base.metric == "l2" else 1.0  # scores are halves of squared distances
     gap = float(gaps.mean()) * halved * problem.scale**2 if len(gaps) else 0.0

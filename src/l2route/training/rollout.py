@@ -13,6 +13,7 @@ from l2route.graph import Graph
 from l2route.memory import pad_rows
 from l2route.models import RoutingModel, ShiftedModel
 from l2route.oracle import HopOracle
+from l2route.search import MAX_THREADS
 from l2route.training.options import LearnOptions
 
 
@@ -43,7 +44,7 @@ class WalkOptions:
             topk_weight=options.topk_weight * routing * shrinking,
             topk_sharpness=options.topk_sharpness,
             teacher_forcing=options.objective == "teacher",
-            n_threads=options.n_threads,
+            n_threads=min(options.n_threads, MAX_THREADS),
         )
 
 
