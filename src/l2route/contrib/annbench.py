@@ -155,7 +155,8 @@ __all__ = ["L2Route"]
 '''
 CONFIG = """float:
   euclidean: &distances
-  - base_args: ['@metric']
+  - &l2route
+    base_args: ['@metric']
     constructor: L2Route
     disabled: false
     docker_tag: ann-benchmarks-l2route
@@ -172,12 +173,7 @@ CONFIG = """float:
   cosine: *distances
   normalized: *distances
   ip:
-  - base_args: ['@metric']
-    constructor: L2Route
-    disabled: false
-    docker_tag: ann-benchmarks-l2route
-    module: ann_benchmarks.algorithms.l2route
-    name: l2route
+  - <<: *l2route
     run_groups:
       int8:
         args: [[{routing: int8}]]
