@@ -117,6 +117,12 @@ def test_several_entries_leave_too(graph: GraphKind) -> None:
     assert recalls[0] == pytest.approx(recalls[1], abs=0.002)
 
 
+def test_one_vector_leaves_too() -> None:
+    """A graph without a neighbour in it."""
+    stock = to_faiss(RoutingIndex.build(WORDS.base[:1]))
+    assert stock.search(WORDS.query[:2], 1)[1].tolist() == [[0], [0]]
+
+
 def test_labels_are_kept() -> None:
     """Answers have the names that the index gives its vertices."""
     plain, space = learned("l2")

@@ -125,7 +125,7 @@ def evaluate(
     recalls = fractions("--recall", recall)
     if recalls and rerank is not None:
         raise ValueError("expected --recall, which finds its own rerank, or --rerank, got both")
-    limits += [opened.setting(each, N_ANSWERS, space, threads).limits for each in recalls]
+    limits += [opened.setting(each, N_ANSWERS, space).limits for each in recalls]
     if not budgets and not efs and not limits:
         budgets = _default_budgets(opened.searcher(space), rerank)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))

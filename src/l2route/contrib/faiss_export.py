@@ -121,7 +121,8 @@ def _with_one_entry(graph: Graph) -> Graph:
 def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
-    index = faiss.IndexHNSWFlat(rows.shape[1], -(-layers[0].shape[1] // 2), metric)
+    links = max(1, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
+    index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
     for level, lists in enumerate(layers[1:], start=1):
         index.hnsw.set_nb_neighbors(level, lists.shape[1])
     index.storage.add(np.ascontiguousarray(rows, dtype=np.float32))
