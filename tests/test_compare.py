@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rich.console import Console
 
 from l2route.cli import main
 from l2route.data import Dataset
@@ -17,7 +19,7 @@ from l2route.evaluation import compare as comparing
 from l2route.evaluation import speeds
 from l2route.evaluation.compare import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import Variant
+from l2route.evaluation.methods import VARIANTS, Variant
 from l2route.truth import exact_neighbors
 
 N, DIM = 500, 16
@@ -186,6 +188,19 @@ def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="expected at least one curve with points, got none"):
         speeds.plot(made({"peer x": []}), tmp_path / "none.png")
+
+
+def test_tables_fit_a_narrow_terminal() -> None:
+    """Nothing that a method is called, and no figure, is cut off in eighty columns."""
+    result = made({})
+    for variant in VARIANTS:
+        line = Line(variant.method, variant.label, 3600.0, 300.0, 1024.0)
+        line.points = [Point(i, r, 10_000.0, [0.005]) for i, r in enumerate((0.8, 0.995))]
+        result.lines.append(line)
+    told = StringIO()
+    Console(width=80, file=told).print(*speeds.rich_tables(result))
+    assert "200,000" in told.getvalue()
+    assert "…" not in told.getvalue()
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

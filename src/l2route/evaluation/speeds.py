@@ -67,7 +67,8 @@ def rich_tables(result: Comparison) -> list[Table]:
         table = Table(box=SIMPLE_HEAD, padding=(0, 1))
         table.add_column("method", no_wrap=True)
         for name in header()[columns]:
-            table.add_column(name.replace(" at ", "\n"), justify="right", no_wrap=True)
+            heading = name.replace(" at ", "\n").replace(" ", "\n")
+            table.add_column(heading, justify="right", no_wrap=True)
         for row in table_rows(result):
             table.add_row(row[0], *row[columns])
         tables.append(table)
