@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
 LINTED := src tests benchmarks examples
+LINTED_CORE := $(wildcard cpp/*.hpp cpp/*.cpp tests/*.cpp)
 
 .PHONY: demo test lint format stubs sanitize profile paper-smoke clean
 
@@ -28,12 +29,12 @@ lint: $(VENV)/core
 	$(BIN)/ruff check $(LINTED)
 	$(BIN)/ruff format --check $(LINTED)
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror cpp/*.hpp cpp/*.cpp
+	$(BIN)/clang-format --dry-run --Werror $(LINTED_CORE)
 
 format: $(VENV)/core
 	$(BIN)/ruff check --fix $(LINTED)
 	$(BIN)/ruff format $(LINTED)
-	$(BIN)/clang-format -i cpp/*.hpp cpp/*.cpp
+	$(BIN)/clang-format -i $(LINTED_CORE)
 
 stubs: $(VENV)/core
 	$(BIN)/python -m nanobind.stubgen -m l2route._core -o src/l2route/_core.pyi

@@ -310,7 +310,7 @@ ScoreRows float_kernel(std::string_view level) {
   return portable::score_rows<kind, Element>;
 }
 
-inline AddRows add_kernel(std::string_view level) {
+inline AddRows add_kernel([[maybe_unused]] std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") return avx512::add_rows;
   if (level == "avx2") return avx2::add_rows;

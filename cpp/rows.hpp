@@ -50,7 +50,7 @@ struct Rows {
   ScoreRows score = nullptr;
   AddRows add = nullptr;        // of rows of floats
   const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
-  CodeScale scale;              // of codes
+  CodeScale scale{};            // of codes
 
   const float* floats() const { return static_cast<const float*>(data); }
 

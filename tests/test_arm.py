@@ -1,0 +1,99 @@
+"""Laws of the core on ARM, whatever machine the tests run on."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import nanobind
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from arm import KERNELS, ROOT, Processor, compile_for_arm, link_for_arm
+from l2route import _core
+from l2route.compression import LARGEST_CODES
+from l2route.memory import pack_codes, pad_rows, padded_dim
+
+FUSED = [level for level in _core.simd_levels() if level != "portable"]
+"""Levels of this machine that round as NEON does."""
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory: pytest.TempPathFactory) -> Processor:
+    """One that has the core's kernels."""
+    directory = tmp_path_factory.mktemp("arm")
+    compile_for_arm(ROOT / "tests" / "arm_kernels.cpp", directory / "kernels.o", "-O3")
+    link_for_arm(directory / "kernels.o", directory / "kernels", entry="score")
+    return Processor((directory / "kernels").read_bytes())
+
+
+def emulated(
+    processor: Processor, kernel: str, query: NDArray[Any], rows: NDArray[Any]
+) -> NDArray[np.float32]:
+    """Scores of all rows, by a kernel for ARM."""
+    ids = np.arange(len(rows), dtype=np.int32)
+    scores = np.zeros(len(rows), dtype=np.float32)
+    processor.call(KERNELS.index(kernel), query, rows, len(query), ids, len(rows), scores)
+    return scores
+
+
+def test_the_core_compiles_for_arm(tmp_path: Path) -> None:
+    """All of it, by another compiler than that of this machine, without a warning."""
+    headers = (nanobind.include_dir(), sysconfig.get_paths()["include"])
+    options = [word for path in headers for word in ("-isystem", path)]
+    compile_for_arm(ROOT / "cpp" / "bindings.cpp", tmp_path / "core.o", "-O0", *options)
+    assert (tmp_path / "core.o").stat().st_size > 0
+
+
+@pytest.mark.parametrize("scorer", ["l2", "ip"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@given(dim=st.integers(1, 300), n=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
+def test_floats_are_scored_on_arm_as_here(
+    processor: Processor, scorer: str, dtype: type, dim: int, n: int, seed: int
+) -> None:
+    """To the last bit of every kernel that fuses, and nearly as numpy does."""
+    rng = np.random.default_rng(seed)
+    rows = pad_rows(rng.normal(size=(n, dim)).astype(dtype))
+    query = np.zeros(rows.shape[1], dtype=np.float32)
+    query[:dim] = rng.normal(size=dim)
+    scores = emulated(processor, f"{scorer} {np.dtype(dtype)}", query, rows)
+    wide = rows.astype(np.float64)
+    expected = ((wide - query) ** 2).sum(axis=1) if scorer == "l2" else -wide @ query
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
+    for simd in FUSED:
+        np.testing.assert_array_equal(scores, _core.score_rows(rows, query, scorer, simd))
+
+
+def test_every_half_float_is_read_on_arm(processor: Processor) -> None:
+    """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
+    halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    rows = pad_rows(halves[:, None])
+    one = np.zeros(rows.shape[1], dtype=np.float32)
+    one[0] = 1
+    with np.errstate(invalid="ignore"):
+        expected = 0 - halves.astype(np.float32)
+    np.testing.assert_array_equal(emulated(processor, "ip float16", one, rows), expected)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@given(dim=st.integers(1, 300), seed=st.integers(0, 2**32 - 1), extreme=st.booleans())
+def test_codes_are_scored_on_arm(
+    processor: Processor, bits: int, dim: int, seed: int, extreme: bool
+) -> None:
+    """By the sum of products of integers, the largest there can be among them."""
+    rng = np.random.default_rng(seed)
+    width = padded_dim(dim, np.uint8, bits)
+    codes = np.zeros((5, width), dtype=np.uint8)
+    largest = LARGEST_CODES[bits]
+    codes[:, :dim] = rng.integers(largest if extreme else 0, largest + 1, (5, dim))
+    query = rng.integers(-127, 128, width, dtype=np.int8)
+    if extreme:
+        query[:] = rng.choice([-127, 127])
+    rows = pack_codes(codes) if bits == 4 else codes
+    kernel = "ip half codes" if bits == 4 else "ip codes"
+    expected = -(codes.astype(np.int64) @ query.astype(np.int64))
+    np.testing.assert_array_equal(emulated(processor, kernel, query, rows), expected)
