@@ -51,7 +51,7 @@ def _zig(cache: Path, command: str, *words: str) -> None:
 
 
 class Processor:
-    """An emulated processor with a program that is one function."""
+    """An emulated processor with a program, an ELF file, that is one function."""
 
     def __init__(self, program: bytes) -> None:
         self.machine = Uc(UC_ARCH_ARM64, UC_MODE_ARM)
