@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex, from_faiss
 from l2route.compression import COMPRESSIONS, Compression
-from l2route.contrib.faiss_export import hnsw_of, to_faiss
+from l2route.contrib.faiss_export import to_faiss
 from l2route.data import Metric
 from l2route.datasets import demo_words
 from l2route.evaluation.judge import Judge
@@ -45,6 +45,11 @@ def learned(
     return RoutingIndex(index.base, index.graph, [space]), space
 
 
+def answers(index: RoutingIndex, ef: int, rerank: int | None = None) -> NDArray[np.int64]:
+    """Our own."""
+    return index.search(WORDS.query, 10, ef=ef, rerank=rerank).ids
+
+
 def recalls_of(metric: Metric, *answers: NDArray[np.int64]) -> list[float]:
     """Recall@10 of each."""
     judge = Judge(replace(WORDS, metric=metric), 10)
@@ -56,12 +61,22 @@ def recalls_of(metric: Metric, *answers: NDArray[np.int64]) -> list[float]:
 def test_a_flat_graph_gives_the_same_answers(metric: Metric, dim: int | None) -> None:
     """Same ids in the same order, whatever the metric, the dimension and the beam."""
     index, _ = learned(metric, dim=dim)
-    stock = to_faiss(index)
-    for ef in (30, 100):
-        hnsw_of(stock).efSearch = ef
-        _, ids = stock.search(WORDS.query, 10)
-        ours = index.search(WORDS.query, 10, ef=ef, rerank=30).ids
-        assert (ids == ours).mean() > 0.999
+    for ef in (10, 30, 100):
+        _, ids = to_faiss(index, ef=ef).search(WORDS.query, 10)
+        assert (ids == index.search(WORDS.query, 10, ef=ef).ids).mean() > 0.999
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.parametrize("metric", METRICS)
+def test_beam_and_rerank_are_set_by_faiss(metric: Metric, labelled: bool) -> None:
+    """By name, whatever the index is wrapped in."""
+    index, _ = learned(metric)
+    if labelled:
+        index.renumber()
+    stock = to_faiss(index, ef=20, rerank=10)
+    assert (stock.search(WORDS.query, 10)[1] == answers(index, 20, 10)).mean() > 0.999
+    faiss.ParameterSpace().set_index_parameters(stock, "efSearch=50,k_factor_rf=3")
+    assert (stock.search(WORDS.query, 10)[1] == answers(index, 50, 30)).mean() > 0.999
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -70,10 +85,8 @@ def test_hnsw_has_the_same_recall(metric: Metric, space: str) -> None:
     """To a tenth of a point at the same efSearch, upper layers included."""
     index, _ = learned(metric, "hnsw")
     assert index.graph.upper
-    stock = to_faiss(index, space, rerank=60)
-    hnsw_of(stock).efSearch = 120
-    _, theirs = stock.search(WORDS.query, 10)
-    ours = index.search(WORDS.query, 10, ef=120, rerank=60, space=space).ids
+    _, theirs = to_faiss(index, space, ef=120).search(WORDS.query, 10)
+    ours = index.search(WORDS.query, 10, ef=120, space=space).ids
     recalls = recalls_of(metric, theirs, ours)
     assert recalls[0] == pytest.approx(recalls[1], abs=0.001)
 
@@ -92,10 +105,8 @@ def test_codes_leave_as_what_they_stand_for(metric: Metric, compression: Compres
     """Recall is that of the compressed index, and nearly all answers are."""
     index, _ = learned(metric, dim=40)
     index.compress(compression, "float16")
-    stock = to_faiss(index, rerank=30)
-    hnsw_of(stock).efSearch = 60
-    _, theirs = stock.search(WORDS.query, 10)
-    ours = index.search(WORDS.query, 10, ef=60, rerank=30).ids
+    _, theirs = to_faiss(index, ef=60, rerank=30).search(WORDS.query, 10)
+    ours = answers(index, 60, 30)
     recalls = recalls_of(metric, theirs, ours)
     assert recalls[0] == pytest.approx(recalls[1], abs=0.003)
     assert np.mean([len(set(a) & set(b)) for a, b in zip(theirs, ours, strict=True)]) > 9.9
@@ -109,11 +120,8 @@ def test_several_entries_leave_too(graph: GraphKind) -> None:
     among = upper[0].vertices if upper else np.arange(2_000, dtype=np.int32)
     several = replace(built.graph, entries=among[:: len(among) // 30], upper=upper)
     index = RoutingIndex(built.base, several, [space])
-    stock = to_faiss(index, rerank=30)
-    assert hnsw_of(stock).max_level == len(upper) + 1
-    hnsw_of(stock).efSearch = 60
-    _, theirs = stock.search(WORDS.query, 10)
-    recalls = recalls_of("l2", theirs, index.search(WORDS.query, 10, ef=60, rerank=30).ids)
+    _, theirs = to_faiss(index, ef=60).search(WORDS.query, 10)
+    recalls = recalls_of("l2", theirs, answers(index, 60))
     assert recalls[0] == pytest.approx(recalls[1], abs=0.002)
 
 
@@ -128,19 +136,15 @@ def test_labels_are_kept() -> None:
     plain, space = learned("l2")
     labels = np.arange(len(plain))[::-1].astype(np.int64) * 7
     index = RoutingIndex(plain.base, plain.graph, [space], labels)
-    stock = to_faiss(index)
-    hnsw_of(stock).efSearch = 60
-    ours = index.search(WORDS.query, 10, ef=60, rerank=30).ids
-    assert (stock.search(WORDS.query, 10)[1] == ours).mean() > 0.999
+    _, ids = to_faiss(index, ef=60).search(WORDS.query, 10)
+    assert (ids == answers(index, 60)).mean() > 0.999
 
 
 def test_pca_spaces_leave_too() -> None:
     """A space that routes by l2 needs no lift."""
     index = RoutingIndex.build(WORDS.base, degree=16, ef_construction=60, pca_dim=12)
-    stock = to_faiss(index, rerank=50)
-    hnsw_of(stock).efSearch = 80
-    ours = index.search(WORDS.query, 10, ef=80, rerank=50).ids
-    assert (stock.search(WORDS.query, 10)[1] == ours).mean() > 0.999
+    _, ids = to_faiss(index, ef=80, rerank=50).search(WORDS.query, 10)
+    assert (ids == answers(index, 80, 50)).mean() > 0.999
 
 
 def test_a_faiss_index_learns_and_goes_back() -> None:
@@ -150,10 +154,10 @@ def test_a_faiss_index_learns_and_goes_back() -> None:
     hnsw.add(words.base)
     index = from_faiss(hnsw)
     assert index.learn(words.learn, budget=96, rerank=8, steps=400).is_better
-    stock = to_faiss(index)
+    stock = to_faiss(index, ef=8)
     assert (stock.ntotal, stock.d) == (hnsw.ntotal, hnsw.d)
-    hnsw.hnsw.efSearch = hnsw_of(stock).efSearch = 8
-    stock.k_factor = 8.0
+    hnsw.hnsw.efSearch = 8
+    stock.k_factor = 8.0  # for one answer
     truth = exact_neighbors(words.base, words.query, 1).ids
     plain, steered = ((each.search(words.query, 1)[1] == truth).mean() for each in (hnsw, stock))
     assert steered > plain + 0.01
@@ -164,8 +168,9 @@ def test_stock_faiss_reads_it(tmp_path: Path) -> None:
     index, _ = learned("cosine", dim=20)
     index.save(tmp_path / "index.l2r")
     np.save(tmp_path / "query.npy", WORDS.query)
-    call = [sys.executable, "-m", "l2route", "export", "faiss", str(tmp_path / "index.l2r")]
-    subprocess.run([*call, "-o", str(tmp_path / "out.faiss")], check=True, capture_output=True)
+    files = (str(tmp_path / "index.l2r"), "-o", str(tmp_path / "out.faiss"))
+    call = (sys.executable, "-m", "l2route", "export", "faiss", *files, "--ef", "40")
+    subprocess.run(call, check=True, capture_output=True)
     script = (
         "import sys, faiss, numpy as np\n"
         f"index = faiss.read_index({str(tmp_path / 'out.faiss')!r})\n"
@@ -174,8 +179,7 @@ def test_stock_faiss_reads_it(tmp_path: Path) -> None:
         "assert not any(name.startswith('l2route') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
-    ours = index.search(WORDS.query, 10, ef=64, rerank=30).ids
-    assert (np.load(tmp_path / "ids.npy") == ours).mean() > 0.999
+    assert (np.load(tmp_path / "ids.npy") == answers(index, 40)).mean() > 0.999
 
 
 def l2_walks_for_inner_products() -> RoutingIndex:
@@ -189,3 +193,6 @@ def test_what_faiss_cannot_say_is_refused() -> None:
     """Instead of answers that are silently wrong."""
     with pytest.raises(ValueError, match="by inner product, as"):
         to_faiss(l2_walks_for_inner_products())
+    for rerank in (0, 65):
+        with pytest.raises(ValueError, match=f"expected rerank from 1 to ef = 64, got {rerank}"):
+            to_faiss(learned("l2")[0], rerank=rerank)

@@ -8,7 +8,7 @@ import typer
 
 from l2route.arguments import Index, Space
 from l2route.contrib.annbench import write_module
-from l2route.contrib.faiss_export import to_faiss
+from l2route.contrib.faiss_export import EF_SEARCH, to_faiss
 from l2route.formats import replacing
 from l2route.index import load
 
@@ -20,12 +20,14 @@ def export_faiss(
     index: Index,
     out: Annotated[Path, typer.Option("--out", "-o", help="File for faiss.read_index.")],
     space: Space = None,
+    ef: Annotated[int, typer.Option(help="Beam width, faiss's efSearch.")] = EF_SEARCH,
     rerank: Annotated[
-        int | None, typer.Option(help="Vertices to rerank for ten answers (k_factor is a tenth).")
+        int | None,
+        typer.Option(help="Vertices to rerank for ten answers; the whole beam by default."),
     ] = None,
 ) -> None:
     """Write an index that stock faiss reads and searches."""
-    made = to_faiss(load(index), space, rerank)
+    made = to_faiss(load(index), space, ef, rerank)
     with replacing(out) as beside:
         faiss.write_index(made, str(beside))
     print(out)

@@ -21,38 +21,46 @@ from l2route.index import RoutingIndex
 from l2route.spaces import BaseVectors, RoutingSpace
 
 EF_SEARCH = 64
-"""Beam width of an exported index, unless it reranks more."""
+"""Beam width of an exported index, unless another is asked for."""
+N_ANSWERS = 10
+"""Answers per query that `rerank` is for: faiss knows a factor only."""
 
 
-def to_faiss(index: RoutingIndex, space: str | None = None, rerank: int | None = None) -> Any:
-    """Make a faiss index that walks and answers as an index does.
+def to_faiss(
+    index: RoutingIndex, space: str | None = None, ef: int = EF_SEARCH, rerank: int | None = None
+) -> Any:
+    """Make a faiss index that finds what `index.search(queries, k=10, ef=ef)` finds.
 
-    faiss reranks k · `k_factor` vertices for k answers, and its beam is `efSearch` wide, which must
-    not be less; both can be changed later (see `hnsw_of`).
+    faiss reranks `k_factor` times as many vertices as there are answers, and its beam is at least
+    so wide. Both can be changed later by faiss's own means: with `faiss.ParameterSpace()`'s
+    `set_index_parameters(made, "efSearch=120,k_factor_rf=12")` ten answers come of a beam of 120,
+    all of it reranked.
 
     Args:
         index: what to export.
         space: name of the space to route in; the index's own choice by default.
-        rerank: vertices to rerank for ten answers; by default what the space was made for.
+        ef: beam width, faiss's `efSearch`.
+        rerank: vertices to rerank for ten answers; by default the whole beam, as a search does.
 
     Returns:
         A faiss index that owns all its parts; `faiss.write_index` keeps it.
     """
+    rerank = ef if rerank is None else rerank
+    if not 1 <= rerank <= ef:
+        raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
     searcher = index.searcher(space)
     routed, graph = searcher.space, _with_one_entry(index.graph)
     if not searcher.reranks:
-        made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric)), []
+        made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric), ef), []
     else:
         rows, matrix, offset, metric = _as_one_metric(routed, index.base)
-        inner = _hnsw(graph, rows, metric)
+        inner = _hnsw(graph, rows, metric, ef)
         transform = _transform(matrix, offset)
         steered = faiss.IndexPreTransform(transform, inner)
         exact = faiss.IndexFlat(index.dim, metric)
         exact.add(np.ascontiguousarray(index.base.vectors()))
         made, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
-        n_rerank = routed.rerank if rerank is None else rerank
-        made.k_factor = max(1.0, n_rerank / 10)
-        inner.hnsw.efSearch = max(EF_SEARCH, n_rerank)
+        made.k_factor = max(1.0, rerank / N_ANSWERS)
     if index.base.metric == "cosine":
         normal = faiss.NormalizationTransform(index.dim)
         parts += [made, normal]
@@ -64,16 +72,6 @@ def to_faiss(index: RoutingIndex, space: str | None = None, rerank: int | None =
     owned = faiss.deserialize_index(faiss.serialize_index(made))
     del parts
     return owned
-
-
-def hnsw_of(index: Any) -> Any:
-    """The HNSW inside an exported index, on which `efSearch` is set: `hnsw_of(index).efSearch`."""
-    inner = faiss.downcast_index(index)
-    while not isinstance(inner, faiss.IndexHNSW):
-        inner = faiss.downcast_index(
-            inner.base_index if isinstance(inner, faiss.IndexRefine) else inner.index
-        )
-    return inner.hnsw
 
 
 def _as_one_metric(
@@ -118,7 +116,7 @@ def _with_one_entry(graph: Graph) -> Graph:
     return replace(graph, entries=entries[:1], upper=(top, *graph.upper))
 
 
-def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
+def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int, ef: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
     links = max(1, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
@@ -143,7 +141,7 @@ def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int) -> Any:
     faiss.copy_array_to_vector(neighbors, index.hnsw.neighbors)
     index.hnsw.entry_point = int(graph.entries[0])
     index.hnsw.max_level = len(graph.upper)
-    index.hnsw.efSearch = EF_SEARCH
+    index.hnsw.efSearch = ef
     return index
 
 
