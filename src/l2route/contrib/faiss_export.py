@@ -34,7 +34,7 @@ def to_faiss(
     faiss reranks `k_factor` times as many vertices as there are answers, and its beam is at least
     so wide. Both can be changed later by faiss's own means: with `faiss.ParameterSpace()`'s
     `set_index_parameters(made, "efSearch=120,k_factor_rf=12")` ten answers come of a beam of 120,
-    all of it reranked.
+    all of it reranked. An index of original vectors has `efSearch` alone.
 
     Args:
         index: what to export.
