@@ -38,15 +38,15 @@ using Array = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Output = nb::ndarray<nb::numpy, T>;
 
-inline constexpr std::align_val_t kCacheLine{64};
+inline constexpr std::align_val_t kAlignment{kCacheLine};
 
 // A numpy array that owns its memory and starts on a cache line.
 template <class T>
 std::pair<T*, Output<T>> new_array(std::vector<std::size_t> shape) {
   std::size_t n_bytes = sizeof(T);
   for (const std::size_t extent : shape) n_bytes *= extent;
-  T* pointer = static_cast<T*>(::operator new(n_bytes, kCacheLine));
-  nb::capsule owner(pointer, [](void* p) noexcept { ::operator delete(p, kCacheLine); });
+  T* pointer = static_cast<T*>(::operator new(n_bytes, kAlignment));
+  nb::capsule owner(pointer, [](void* p) noexcept { ::operator delete(p, kAlignment); });
   return {pointer, Output<T>(pointer, shape.size(), shape.data(), owner)};
 }
 

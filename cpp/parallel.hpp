@@ -16,7 +16,7 @@ namespace l2route {
 template <class Body>
 void parallel_for(std::size_t n, std::size_t n_threads, const Body& body) {
   if (n_threads == 0) n_threads = std::max(1u, std::thread::hardware_concurrency());
-  const std::size_t run = std::clamp<std::size_t>(n / (4 * n_threads), 1, 8);  // few for few
+  const std::size_t run = std::clamp<std::size_t>(n / n_threads / 4, 1, 8);  // few for few
   n_threads = std::min(n_threads, (n + run - 1) / run);
 
   std::atomic<std::size_t> next{0};

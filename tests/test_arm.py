@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from arm import KERNELS, ROOT, Processor, compile_for_arm, link_for_arm
 from l2route import _core
 from l2route.compression import LARGEST_CODES
-from l2route.memory import pack_codes, pad_rows, padded_dim
+from l2route.memory import pad_rows
+from scores_twin import packed_rows, padded_to, scores_of
 
 FUSED = [level for level in _core.simd_levels() if level != "portable"]
 """Levels of this machine that round as NEON does."""
@@ -58,12 +59,9 @@ def test_floats_are_scored_on_arm_as_here(
     """To the last bit of every kernel that fuses, and nearly as numpy does."""
     rng = np.random.default_rng(seed)
     rows = pad_rows(rng.normal(size=(n, dim)).astype(dtype))
-    query = np.zeros(rows.shape[1], dtype=np.float32)
-    query[:dim] = rng.normal(size=dim)
+    query = padded_to(rng.normal(size=dim), rows.shape[1])
     scores = emulated(processor, f"{scorer} {np.dtype(dtype)}", query, rows)
-    wide = rows.astype(np.float64)
-    expected = ((wide - query) ** 2).sum(axis=1) if scorer == "l2" else -wide @ query
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(scores, scores_of(rows, query, scorer), rtol=1e-5, atol=1e-4)
     for simd in FUSED:
         np.testing.assert_array_equal(scores, _core.score_rows(rows, query, scorer, simd))
 
@@ -72,8 +70,7 @@ def test_every_half_float_is_read_on_arm(processor: Processor) -> None:
     """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     rows = pad_rows(halves[:, None])
-    one = np.zeros(rows.shape[1], dtype=np.float32)
-    one[0] = 1
+    one = padded_to(np.ones(1), rows.shape[1])
     with np.errstate(invalid="ignore"):
         expected = 0 - halves.astype(np.float32)
     np.testing.assert_array_equal(emulated(processor, "ip float16", one, rows), expected)
@@ -86,14 +83,12 @@ def test_codes_are_scored_on_arm(
 ) -> None:
     """By the sum of products of integers, the largest there can be among them."""
     rng = np.random.default_rng(seed)
-    width = padded_dim(dim, np.uint8, bits)
-    codes = np.zeros((5, width), dtype=np.uint8)
     largest = LARGEST_CODES[bits]
-    codes[:, :dim] = rng.integers(largest if extreme else 0, largest + 1, (5, dim))
+    codes = rng.integers(largest if extreme else 0, largest + 1, (5, dim), dtype=np.uint8)
+    rows, width = packed_rows(codes, bits)
     query = rng.integers(-127, 128, width, dtype=np.int8)
     if extreme:
         query[:] = rng.choice([-127, 127])
-    rows = pack_codes(codes) if bits == 4 else codes
     kernel = "ip half codes" if bits == 4 else "ip codes"
-    expected = -(codes.astype(np.int64) @ query.astype(np.int64))
+    expected = -(codes.astype(np.int64) @ query[:dim].astype(np.int64))
     np.testing.assert_array_equal(emulated(processor, kernel, query, rows), expected)

@@ -24,9 +24,10 @@ from l2route.compression import (
 )
 from l2route.data import METRICS
 from l2route.index import RoutingIndex, load
-from l2route.memory import pack_codes, pad_rows, padded_dim
+from l2route.memory import pad_rows, padded_dim
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
+from scores_twin import packed_rows, padded_to, scores_of
 
 SIMD_LEVELS = _core.simd_levels()
 N, DIM = 600, 20
@@ -41,13 +42,6 @@ def built(**options: Any) -> RoutingIndex:
     return index
 
 
-def padded_query(query: NDArray[np.float32], rows: NDArray[Any]) -> NDArray[np.float32]:
-    """A query of floats, padded as far as the rows are."""
-    padded = np.zeros(rows.shape[1], dtype=np.float32)
-    padded[: len(query)] = query
-    return padded
-
-
 @pytest.mark.parametrize("simd", SIMD_LEVELS)
 @pytest.mark.parametrize("scorer", ["l2", "ip"])
 @given(dim=st.integers(1, 70), n=st.integers(1, 9), seed=st.integers(0, 2**32 - 1))
@@ -58,21 +52,17 @@ def test_scores_of_half_floats_equal_numpy(
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n, dim)).astype(np.float16)
     query = rng.normal(size=dim).astype(np.float32)
-    wide_rows, wide_query = rows.astype(np.float64), query.astype(np.float64)
-    expected = (
-        ((wide_rows - wide_query) ** 2).sum(axis=1) if scorer == "l2" else -wide_rows @ wide_query
-    )
     padded = pad_rows(rows)
-    scores = _core.score_rows(padded, padded_query(query, padded), scorer, simd)
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    scores = _core.score_rows(padded, padded_to(query, padded.shape[1]), scorer, simd)
+    np.testing.assert_allclose(scores, scores_of(rows, query, scorer), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("simd", SIMD_LEVELS)
 def test_every_half_float_is_read(simd: str) -> None:
     """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    one = padded_query(np.ones(1, dtype=np.float32), pad_rows(halves[:1, None]))
-    scores = _core.score_rows(pad_rows(halves[:, None]), one, "ip", simd)
+    rows = pad_rows(halves[:, None])
+    scores = _core.score_rows(rows, padded_to(np.ones(1), rows.shape[1]), "ip", simd)
     with np.errstate(invalid="ignore"):
         expected = 0 - halves.astype(np.float32)
     np.testing.assert_array_equal(scores, expected)
@@ -92,18 +82,6 @@ def code_scores(
         return np.full(len(codes), shift)
     rounded = np.rint(weighed / largest * 127)
     return shift - (codes.astype(np.int64) @ rounded.astype(np.int64)) * (largest / 127)
-
-
-def packed_rows(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint8], int]:
-    """Rows as the core reads them, and the elements that a query for them has."""
-    width = padded_dim(codes.shape[1], np.uint8, bits)
-    padded = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
-    return (pack_codes(padded) if bits == 4 else pad_rows(padded)), width
-
-
-def padded_to(values: NDArray[Any], width: int) -> NDArray[np.float32]:
-    """Values with zeros at the end."""
-    return np.pad(values.astype(np.float32), (0, width - len(values)))
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -61,9 +61,9 @@ def recalls_of(metric: Metric, *answers: NDArray[np.int64]) -> list[float]:
 def test_a_flat_graph_gives_the_same_answers(metric: Metric, dim: int | None) -> None:
     """Same ids in the same order, whatever the metric, the dimension and the beam."""
     index, _ = learned(metric, dim=dim)
-    for ef in (10, 30, 100):
-        _, ids = to_faiss(index, ef=ef).search(WORDS.query, 10)
-        assert (ids == index.search(WORDS.query, 10, ef=ef).ids).mean() > 0.999
+    for ef, rerank in ((10, None), (30, 30), (100, 30), (100, None)):
+        _, ids = to_faiss(index, ef=ef, rerank=rerank).search(WORDS.query, 10)
+        assert (ids == answers(index, ef, rerank)).mean() > 0.999
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -85,10 +85,11 @@ def test_hnsw_has_the_same_recall(metric: Metric, space: str) -> None:
     """To a tenth of a point at the same efSearch, upper layers included."""
     index, _ = learned(metric, "hnsw")
     assert index.graph.upper
-    _, theirs = to_faiss(index, space, ef=120).search(WORDS.query, 10)
-    ours = index.search(WORDS.query, 10, ef=120, space=space).ids
-    recalls = recalls_of(metric, theirs, ours)
-    assert recalls[0] == pytest.approx(recalls[1], abs=0.001)
+    for rerank in (60, None):
+        _, theirs = to_faiss(index, space, ef=120, rerank=rerank).search(WORDS.query, 10)
+        ours = index.search(WORDS.query, 10, ef=120, rerank=rerank, space=space).ids
+        recalls = recalls_of(metric, theirs, ours)
+        assert recalls[0] == pytest.approx(recalls[1], abs=0.001)
 
 
 def test_answers_are_true_distances() -> None:
@@ -120,8 +121,11 @@ def test_several_entries_leave_too(graph: GraphKind) -> None:
     among = upper[0].vertices if upper else np.arange(2_000, dtype=np.int32)
     several = replace(built.graph, entries=among[:: len(among) // 30], upper=upper)
     index = RoutingIndex(built.base, several, [space])
-    _, theirs = to_faiss(index, ef=60).search(WORDS.query, 10)
-    recalls = recalls_of("l2", theirs, answers(index, 60))
+    stock = to_faiss(index, ef=60, rerank=30)
+    steered = faiss.downcast_index(stock.base_index)
+    assert faiss.downcast_index(steered.index).hnsw.max_level == len(upper) + 1
+    _, theirs = stock.search(WORDS.query, 10)
+    recalls = recalls_of("l2", theirs, answers(index, 60, 30))
     assert recalls[0] == pytest.approx(recalls[1], abs=0.002)
 
 

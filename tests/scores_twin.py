@@ -1,0 +1,30 @@
+"""What kernels compute, slowly, and their arguments as they read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.memory import pack_codes, pad_rows, padded_dim
+
+
+def scores_of(rows: NDArray[Any], query: NDArray[Any], scorer: str) -> NDArray[np.float64]:
+    """Scores of all rows in double precision; smaller is nearer."""
+    wide_rows, wide_query = rows.astype(np.float64), query.astype(np.float64)
+    if scorer == "l2":
+        return ((wide_rows - wide_query) ** 2).sum(axis=1)
+    return -wide_rows @ wide_query
+
+
+def padded_to(values: NDArray[Any], width: int) -> NDArray[np.float32]:
+    """Values with zeros at the end."""
+    return np.pad(values.astype(np.float32), (0, width - len(values)))
+
+
+def packed_rows(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint8], int]:
+    """Rows as the core reads them, and the elements that a query for them has."""
+    width = padded_dim(codes.shape[1], np.uint8, bits)
+    padded = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
+    return (pack_codes(padded) if bits == 4 else pad_rows(padded)), width
