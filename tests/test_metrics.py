@@ -1,3 +1,4 @@
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from l2route.metrics import (
     TOLERANCE,
     knn_recall_at,
     knn_recall_per_query,
+    paired_p_value,
     recall_at,
     recall_per_query,
     standard_error,
@@ -295,3 +297,23 @@ def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
     }
     with pytest.raises(ValueError, match=message):
         success_by_hops(**{**trace, **change})
+
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
+def test_a_p_value_counts_the_signs_that_do_as_well(gains: list[int]) -> None:
+    """As all ways to give gains their signs do, within what ten thousand draws tell."""
+    sample = np.array(gains, dtype=float) / 4
+    signs = np.array(list(itertools.product((-1, 1), repeat=len(sample))))
+    expected = ((signs * sample).sum(axis=1) >= sample.sum() - 1e-9).mean()
+    assert paired_p_value(sample) == pytest.approx(expected, abs=0.025)
+
+
+def test_p_values_of_nothing_and_of_much() -> None:
+    """Without a difference there is no evidence; with many the smallest that draws can tell."""
+    assert paired_p_value(np.zeros(100)) == 1
+    assert paired_p_value(np.zeros(0)) == 1
+    assert paired_p_value(np.ones(5000)) == pytest.approx(1e-4)
+    assert paired_p_value(-np.ones(50)) == 1
+    assert paired_p_value(np.ones(3)) == pytest.approx(1 / 8, abs=0.02)
+    with pytest.raises(ValueError, match="expected finite gains"):
+        paired_p_value(np.array([np.nan]))

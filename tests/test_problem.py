@@ -1,6 +1,7 @@
 """Laws of what is to be learned: queries, base vectors that serve as such, crossroads."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +14,11 @@ from l2route.oracle import BLOCK_TARGETS
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, Budget, original_space
 from l2route.training import problem as posing
+from l2route.training.base_queries import base_as_queries, look_alike, nearest_others
+from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
-from l2route.training.problem import (
-    Problem,
-    base_as_queries,
-    find_crossroads,
-    look_alike,
-    nearest_others,
-    pose,
-)
-from l2route.truth import exact_neighbors
+from l2route.training.problem import CHOOSING, CONFIRMING, Problem, find_crossroads, pose
+from l2route.truth import Truth, exact_neighbors
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
 DIM = 8
@@ -71,7 +67,7 @@ def test_base_vectors_join_the_queries(index: RoutingIndex) -> None:
     both = pose_on(index, queries, OPTIONS)
     alone = pose_on(index, queries, replace(OPTIONS, learns_from_base=False))
     n = len(alone.train)
-    assert n == 900
+    assert n == 800
     assert (alone.hidden == -1).all()
     np.testing.assert_array_equal(both.train[:n], alone.train)
     np.testing.assert_array_equal(both.targets[:n], alone.targets)
@@ -81,14 +77,14 @@ def test_base_vectors_join_the_queries(index: RoutingIndex) -> None:
     np.testing.assert_array_equal(both.nearest, alone.nearest)
     assert 0 not in both.hidden  # walks begin there
     elsewhere = pose_on(index, draw(1000, 1, shift=3.0), OPTIONS)
-    assert len(elsewhere.train) == 900
+    assert len(elsewhere.train) == 800
 
 
 def test_a_base_vector_asks_for_its_nearest(index: RoutingIndex) -> None:
     """Its target is the nearest of its neighbours, which in most cases is the nearest of all."""
     vectors = index.base.vectors()
     others = nearest_others(index.graph, index.base, OPTIONS)
-    ids, nearest = base_as_queries(index.graph, others, np.zeros(0, np.int64))
+    ids, nearest = base_as_queries(index.graph, others, np.zeros(0, np.int64), 4)
     nearest = nearest[:, 0]
     np.testing.assert_array_equal(ids, np.arange(1, len(vectors)))
     for i in (1, 7, 1999):
@@ -106,7 +102,7 @@ def test_a_vector_without_neighbours_asks_nothing() -> None:
     neighbors = np.array([[1, 2], [2, -1], [-1, -1]], np.int32)
     graph = Graph(neighbors, np.array([0], np.int32))
     others = nearest_others(graph, BaseVectors.of(draw(3, 0), "l2"), OPTIONS)
-    ids, nearest = base_as_queries(graph, others, np.array([2]))
+    ids, nearest = base_as_queries(graph, others, np.array([2]), 1)
     assert (ids.tolist(), nearest.tolist()) == ([1], [[2]])
 
 
@@ -120,7 +116,7 @@ def test_a_base_vector_asks_for_its_k_nearest(index: RoutingIndex) -> None:
     expected = np.argsort(distances, axis=1)[:, :4]
     assert (found == expected).all(axis=1).mean() > 0.95
     assert (found != np.arange(len(vectors))[:, None]).all()
-    ids, nearest = base_as_queries(index.graph, found, np.zeros(0, np.int64))
+    ids, nearest = base_as_queries(index.graph, found, np.zeros(0, np.int64), 4)
     np.testing.assert_array_equal(nearest, found[ids])
     twins = BaseVectors.of(np.zeros((12, DIM)), "l2")
     whole = Graph(np.tile(np.arange(12, dtype=np.int32), (12, 1)), np.array([0], np.int32))
@@ -136,31 +132,36 @@ def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
     truth = exact_neighbors(index.base.vectors(), problem.train, 3)
     np.testing.assert_array_equal(problem.targets, truth.ids)
     space = original_space(index.base)
-    found = Searcher(index.graph, space, index.base).search(
-        problem.validation, 3, Budget(OPTIONS.budget)
+    queries = problem.validation.queries
+    found = Searcher(index.graph, space, index.base).search(queries, 3, Budget(OPTIONS.budget))
+    true = exact_neighbors(index.base.vectors(), queries, 100).ids
+    np.testing.assert_array_equal(problem.validation.neighbors, true)
+    shares = np.array(
+        [len(set(a) & set(b)) / 3 for a, b in zip(found.ids, true[:, :3], strict=True)]
     )
-    true = exact_neighbors(index.base.vectors(), problem.validation, 3).ids
-    shares = [len(set(a) & set(b)) / 3 for a, b in zip(found.ids, true, strict=True)]
-    assert problem.recall(space, options) == pytest.approx(np.mean(shares))
+    for part in (CHOOSING, CONFIRMING):
+        np.testing.assert_allclose(problem.recalls(space, options, part), shares[part])
+    assert len(shares[CHOOSING]) == len(shares[CONFIRMING]) == 100
     with pytest.raises(ValueError, match="expected k of at most 2000, got 2001"):
         pose_on(index, draw(1000, 1), replace(OPTIONS, k=2001, rerank=2001))
     with pytest.raises(ValueError, match=r"expected k in \[1, 4\], the rerank, got 5"):
         replace(OPTIONS, k=5)
 
 
-def test_the_oracle_holds_no_more_than_it_may(
-    index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oracle_holds_no_more_than_it_may(index: RoutingIndex) -> None:
     """With room for few targets, base vectors are left out whose target is not among them."""
-    block_bytes = index.graph.n_vertices * BLOCK_TARGETS // 2
-    monkeypatch.setattr(posing, "MEMORY", block_bytes)
+    block_gb = index.graph.n_vertices * BLOCK_TARGETS / 2 / 1e9
+    assert max_hop_blocks(index.graph.n_vertices, 3.5 * block_gb) == 3
+    n_blocks = max_hop_blocks(index.graph.n_vertices, block_gb)
     known = np.arange(400)
     others = nearest_others(index.graph, index.base, OPTIONS)
-    ids, nearest = base_as_queries(index.graph, others, known)
+    ids, nearest = base_as_queries(index.graph, others, known, n_blocks)
     targets = np.union1d(known, nearest)
     assert len(targets) == BLOCK_TARGETS
-    everyone, _ = base_as_queries(index.graph, others, np.arange(2000))
+    everyone, _ = base_as_queries(index.graph, others, np.arange(2000), n_blocks)
     assert 0 < len(ids) < len(everyone)
+    posed = pose_on(index, draw(1000, 1), replace(OPTIONS, memory_gb=block_gb))
+    assert posed.sizes.blocks == 1
 
 
 def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
@@ -187,20 +188,27 @@ def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
 def test_neighbours_that_are_known_are_not_looked_for(
     index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given with the queries they make the same problem; wrong ones are refused."""
+    """Given with the queries they make the same problem; only validation queries are looked for."""
     queries, options = draw(1000, 1), replace(OPTIONS, k=3, learns_from_base=False)
     expected = pose_on(index, queries, options)
     known = exact_neighbors(index.base.vectors(), queries, 5).ids
-    monkeypatch.setattr(posing, "exact_neighbors", lambda *_, **__: pytest.fail("looked for"))
+    asked: list[int] = []
+
+    def counted(base: object, probes: NDArray[np.float32], *more: Any, **options: Any) -> Truth:
+        asked.append(len(probes))
+        return exact_neighbors(base, probes, *more, **options)
+
+    monkeypatch.setattr(posing, "exact_neighbors", counted)
 
     def with_known(neighbors: object) -> Problem:
         return pose(index.graph, index.base, queries, options, neighbors=neighbors)
 
     problem = with_known(known.astype(np.uint32))
+    assert asked == [200]
     np.testing.assert_array_equal(problem.train, expected.train)
     np.testing.assert_array_equal(problem.targets, expected.targets)
-    np.testing.assert_array_equal(problem.validation, expected.validation)
-    np.testing.assert_allclose(problem.nearest, expected.nearest, rtol=1e-5)
+    np.testing.assert_array_equal(problem.validation.queries, expected.validation.queries)
+    np.testing.assert_array_equal(problem.nearest, expected.nearest)
     for wrong in (known[:, :2], known[1:], known.astype(float), known[0]):
         with pytest.raises(ValueError, match=r"expected neighbors int \[1000, at least 3\], got"):
             with_known(wrong)

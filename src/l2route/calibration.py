@@ -1,5 +1,6 @@
 """Which setting reaches a recall, measured on queries that an index keeps for it."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ WIDEST_BEAM = 4096
 SATURATED = 0.02
 """Share of the missing recall that a beam of twice the width must bring for a wider one to be
 tried."""
+
+
+FEW_QUERIES = 200
+"""Validation queries below which a recall is hardly known."""
+SHARE_INSIDE = 0.05
+"""Share of the validation queries that may be vectors of the index without a warning."""
+SAME = 1e-6
+"""Squared distance, as a share of the squared length, below which a query is a base vector; half
+floats round by less."""
 
 
 class OutOfReachError(ValueError):
@@ -68,6 +78,42 @@ class Validation:
             return knn_recall_at(base.exact_distances(self.queries, found), nearest, k)
 
         return recall
+
+
+class CalibrationWarning(UserWarning):
+    """Recalls that are measured on validation queries are worth less than they seem."""
+
+
+def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
+    """Warn if validation queries are few, or are vectors of the index themselves."""
+    n = len(validation.queries)
+    if n < FEW_QUERIES:
+        error = 1.96 * np.sqrt(0.95 * 0.05 / n)
+        warnings.warn(
+            f"a recall of 0.95 measured on {n} validation queries is only known to ±{error:.3f}; "
+            f"expected at least {FEW_QUERIES} distinct queries that are not learned from",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+    n_inside = int(_are_in_base(validation, base).sum())
+    if n_inside > SHARE_INSIDE * n:
+        warnings.warn(
+            f"{n_inside} of {n} validation queries are vectors of the index, which find themselves "
+            "first: recalls and settings measured on them hold for such queries only; expected "
+            "queries as they will be asked",
+            CalibrationWarning,
+            stacklevel=3,
+        )
+
+
+def _are_in_base(validation: Validation, base: BaseVectors) -> NDArray[np.bool_]:
+    """Which validation queries are base vectors, but for rounding [n]; by inner product, none."""
+    if base.metric == "ip":
+        return np.zeros(len(validation.queries), dtype=bool)
+    nearest = base.exact_distances(validation.queries, validation.neighbors[:, :1])[:, 0]
+    squares = np.einsum("nd,nd->n", validation.queries, validation.queries, dtype=np.float64)
+    limits = SAME * (np.ones(len(nearest)) if base.metric == "cosine" else squares)
+    return np.asarray(nearest <= limits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.calibration import Loss, Setting, Validation, calibrate
+from l2route.calibration import Loss, Setting, Validation, calibrate, warn_of_doubts
 from l2route.compression import Compression, compress_space, halve
 from l2route.data import Progress, check_metric
 from l2route.graph import (
@@ -39,8 +39,8 @@ from l2route.storage import read_index
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models import RoutingModel
     from l2route.training.log import Event
-    from l2route.training.loop import Report
     from l2route.training.options import ModelName, Objective
+    from l2route.training.report import Report
 
 DEFAULT_BUDGET = 256
 """Distance computations of a search that is told nothing else, and that learning is for."""
@@ -233,17 +233,23 @@ class RoutingIndex:
         hidden_dim: int | None = None,
         steps: int | None = None,
         n_threads: int = 0,
+        count_repeats: bool = False,
+        memory_gb: float | None = None,
         checkpoint: str | Path | None = None,
         log: str | Path | None = None,
         cache: str | Path | None = None,
         progress: Progress | None = None,
         on_event: "Callable[[Event], None] | None" = None,
     ) -> "Report":
-        """Learn from a sample of queries where to walk; searches use it from then on.
+        """Learn from a query log where to walk; searches use it from then on.
 
-        The learned space replaces one learned before, compressed or not. If it is no better than
-        the plain one of its dimension on queries kept from training, the index stays as it is. Up
-        to 2,000 of those are kept in the index, as by `validate_with`.
+        Repeats in the log are found first, and validation queries are cut from what is distinct. On
+        one half of them the best state is chosen, on the other half it has to be better, with a
+        confidence of 99%, than the plain space of its dimension, than the original vectors and than
+        what searches use now: at the budget, or at the recall, that is learned for. If it is not,
+        or if there are too few queries to tell, the index stays as it is and the report says so.
+        What is kept replaces what was learned before, compressed or not. Up to 2,000 validation
+        queries are kept in the index, as by `validate_with`.
 
         Args:
             queries: training queries [n_queries, dim], of the kind that will be asked.
@@ -251,18 +257,23 @@ class RoutingIndex:
             rerank: how many of them are true distances at the end; 8 if not given, or k if more.
             dim: routing dimension; smaller than the original one, queries are projected.
             model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
-            minutes: time for the steps, at the most; finding the true neighbours comes on top.
+            minutes: time at the most, from the first line to the last: queries are left out whose
+                true neighbours would take too long to find.
             seed: seed of every random choice.
             k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
             recall: recall@k to learn for, in place of budget and rerank, which are then those that
                 reach it without learning, with a rerank of at least 2k. Better is what reaches it
                 at less cost.
             neighbors: true neighbours of the queries, called as answers call them [n_queries, at
-                least k], nearest first; found by an exact search if not given.
+                least k], nearest first; found by an exact search if not given. Those of validation
+                queries are found in any case.
             objective: imitation, teacher or topk.
             hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
             steps: number of steps instead of minutes; such runs are reproducible to the last bit.
             n_threads: threads to use; 0 for all cores.
+            count_repeats: learn from a query as often as it stands in the log; otherwise once.
+            memory_gb: memory for hops to targets in 10⁹ bytes; if not given 6.4, or half of what is
+                free if that is less. `l2route.training.footprint.expected_bytes` tells the peak.
             checkpoint: file that keeps the state of the run, and that a run goes on from.
             log: file that an event per validation is appended to, as JSON lines; TensorBoard's, if
                 it is installed, go into a directory beside it, of the same name and `.tb`.
@@ -272,6 +283,8 @@ class RoutingIndex:
             on_event: called after every validation.
         """
         try:
+            from l2route.training.checkpoint import read_sizes
+            from l2route.training.clock import Clock
             from l2route.training.loop import learn_space
             from l2route.training.options import LearnOptions
             from l2route.training.problem import pose
@@ -293,25 +306,47 @@ class RoutingIndex:
             steps=steps,
             seed=seed,
             n_threads=n_threads,
+            count_repeats=count_repeats,
+            memory_gb=memory_gb,
         )
+        clock = Clock(options.time_limit)
+        state = None if checkpoint is None else Path(checkpoint)
         kept = None if cache is None else Path(cache)
-        neighbors = None if neighbors is None else self.rows_of(neighbors)
-        problem = pose(self.graph, self.base, queries, options, progress, kept, neighbors)
+        problem = pose(
+            self.graph,
+            self.base,
+            queries,
+            options,
+            progress,
+            kept,
+            None if neighbors is None else self.rows_of(neighbors),
+            clock,
+            None if state is None or not state.exists() else read_sizes(state),
+        )
+        warn_of_doubts(problem.validation, self.base)
         space, report = learn_space(
             problem,
             options,
             model=own,
-            checkpoint=None if checkpoint is None else Path(checkpoint),
+            rivals=self._rivals(options.dim),
+            checkpoint=state,
             log=None if log is None else Path(log),
             cache=kept,
             on_event=on_event,
+            clock=clock,
         )
         if report.is_better or self.validation is None:
-            self.validate_with(problem.validation)
+            self._keep_validation(problem.to_keep())
         if report.is_better:
             others = [each for each in self.spaces[1:] if not each.name.startswith(LEARNED)]
             self._reset(self.base, [*others, space])
         return report
+
+    def _rivals(self, dim: int | None) -> list[RoutingSpace]:
+        """What a learned space has to beat to be used, beside the plain one of its dimension."""
+        is_short = dim is not None and dim != self.dim
+        original, used = self.spaces[0], self.searcher().space
+        return [original] * is_short + [used] * (used is not original)
 
     def compress(
         self,
@@ -435,7 +470,12 @@ class RoutingIndex:
 
         `learn` keeps some of its own. Settings measured before are forgotten.
         """
-        self.validation = Validation.of(self.base, queries)
+        validation = Validation.of(self.base, queries)
+        warn_of_doubts(validation, self.base)
+        self._keep_validation(validation)
+
+    def _keep_validation(self, validation: Validation) -> None:
+        self.validation = validation
         self._settings.clear()
 
     def setting(

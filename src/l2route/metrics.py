@@ -5,6 +5,7 @@ was not found has the distance inf. Answers are judged by distance and not by id
 vertices equally near to a query either is right.
 """
 
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +23,9 @@ true distance, and once more of the median true distance: where terms cancel (an
 near 0, a query that is itself in the base) the error follows the size of the vectors, and a
 fixed number would be wrong for data of another scale.
 """
+
+_N_SIGNS = 9_999  # draws of signs: p-values down to 1 in 10,000
+_MAX_SIGNS = 1 << 22  # signs held at once
 
 
 def recall_at(found_distances: FloatArray, true_distances: FloatArray, r: int) -> float:
@@ -109,6 +113,37 @@ def standard_error(values: NDArray[Any]) -> float:
     if sample.ndim != 1 or len(sample) < 2:
         raise ValueError(f"expected values [n >= 2], got {_shape(sample)}")
     return float(sample.std(ddof=1) / np.sqrt(len(sample)))
+
+
+def paired_p_value(gains: NDArray[Any], seed: int = 0) -> float:
+    """How likely chance alone is to bring a total gain as large as this one, or a larger one.
+
+    A one-sided randomisation test: if neither of two methods were better, the gain of one over the
+    other on a query would be as likely to have the opposite sign.
+
+    Args:
+        gains: What a method gains over another on each query, [n].
+        seed: Of the signs that are drawn.
+
+    Returns:
+        A p-value in (0, 1]; 1 where there is nothing to compare.
+    """
+    sample = np.asarray(gains, dtype=np.float64)
+    if sample.ndim != 1 or not np.isfinite(sample).all():
+        raise ValueError(f"expected finite gains [n], got {_shape(sample)}")
+    moved = sample[sample != 0]
+    rng = np.random.default_rng(seed)
+    threshold = moved.sum() * (1 - 1e-12) if moved.sum() > 0 else moved.sum()  # of rounded sums
+    n_as_large = 0
+    for n_drawn in _parts(_N_SIGNS, max(1, _MAX_SIGNS // max(1, len(moved)))):
+        signs = rng.integers(0, 2, size=(n_drawn, len(moved)), dtype=np.int8) * 2 - 1
+        n_as_large += int((signs @ moved >= threshold).sum())
+    return (1 + n_as_large) / (1 + _N_SIGNS)
+
+
+def _parts(total: int, largest: int) -> Iterator[int]:
+    for begin in range(0, total, largest):
+        yield min(largest, total - begin)
 
 
 def success_by_hops(

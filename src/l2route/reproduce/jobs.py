@@ -192,7 +192,7 @@ class Workshop:
         space, report = learn_space(problem, options, checkpoint=checkpoint, on_event=on_event)
         seconds = time.perf_counter() - begin
         searcher = Searcher(index.graph, space, index.base)
-        facts = asdict(report) | {"graph_space": graph_space, "learn_seconds": seconds}
+        facts = report.facts() | {"graph_space": graph_space, "learn_seconds": seconds}
         outcome = Outcome(self._measure(searcher, job), facts)
         checkpoint.unlink(missing_ok=True)
         return outcome

@@ -231,10 +231,13 @@ class GreedyProblem(Problem):
 
     __slots__ = ()
 
-    def recall(self, space: RoutingSpace, options: LearnOptions) -> float:
-        """Share of validation queries whose greedy walk visits the true nearest neighbour."""
-        walks = walk_greedily(self.graph, space, self.base, self.validation)
-        return float(walks.visits.mean())
+    def recalls(
+        self, space: RoutingSpace, options: LearnOptions, part: slice
+    ) -> NDArray[np.float64]:
+        """Whether the greedy walk of each validation query visits the true nearest neighbour."""
+        queries = self.validation.queries[part]
+        walks = walk_greedily(self.graph, space, self.base, queries)
+        return walks.visits.astype(np.float64)
 
 
 def learn_scores(
@@ -272,6 +275,7 @@ def learn_scores(
         topk_sharpness=1.0,
         sharpness=SHARPNESS,
         learns_from_base=False,
+        near_duplicate=0.0,  # in the plane, any query has another one near
         n_threads=1,
     )
     base = BaseVectors.of(np.vstack([points, points]), "l2")

@@ -1,24 +1,76 @@
-"""Learning for a recall: what budget that is, and how much of what was learned helps."""
+"""What learning aims at: the best recall within a budget, or a recall at the least cost."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from l2route.calibration import OutOfReachError, Setting, Validation, calibrate
-from l2route.search import Searcher
+from l2route.calibration import N_KEPT, OutOfReachError, Setting, Validation, calibrate
+from l2route.metrics import knn_recall_per_query
+from l2route.search import Searcher, SearchResult
 from l2route.spaces import Budget, RoutingSpace
+from l2route.training.clock import timed
 from l2route.training.options import LearnOptions
-from l2route.training.problem import Problem
+from l2route.training.problem import CHOOSING, CONFIRMING, Problem
+from l2route.training.report import Contest
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 """Ways from the start of learning to its end that are tried."""
 LEAST_RERANK = 2.0
 """True distances of learned walks, in neighbours that are to be found."""
+LOWER = 0.25
+"""How much lower a target tells what recall costs, as a share of what the target leaves to find."""
 
 
-class Aim:
-    """A recall@k of walks that end by themselves.
+class Aim(Protocol):
+    """What learning aims at; chooses and judges what was learned."""
+
+    options: LearnOptions
+    """How to learn, with budget and rerank."""
+    seconds: float
+    """Time that choosing takes at the end of a run, for each share that is tried."""
+    shares: tuple[float, ...]
+    """Ways from the start of learning to its end that are tried."""
+
+    def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
+        """How far to go from the start of learning to its end, and the space that is there."""
+
+    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
+        """Hold a space against another one, on the queries that confirm; None if that cannot."""
+
+
+class BudgetAim:
+    """The highest recall@k within a budget of distance computations.
+
+    Args:
+        problem: what is to be learned.
+        options: how to learn.
+    """
+
+    seconds = 0.0
+    shares: tuple[float, ...] = (1.0,)
+
+    def __init__(self, problem: Problem, options: LearnOptions) -> None:
+        self.problem, self.options = problem, options
+
+    def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
+        """All of the way: states were validated at the budget as they came."""
+        return 1.0, space_at(1.0)
+
+    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
+        """Compare recalls; None for a rival whose projection the budget does not pay for."""
+        try:
+            theirs = self.problem.recalls(rival, self.options, CONFIRMING)
+        except ValueError:
+            return None
+        ours = self.problem.recalls(space, self.options, CONFIRMING)
+        return Contest.of_recalls(rival.name, theirs, ours)
+
+
+class RecallAim:
+    """A recall@k of walks that end by themselves, at the fewest bytes read.
 
     Args:
         problem: what is to be learned.
@@ -26,41 +78,107 @@ class Aim:
         options: how to learn, with a recall.
     """
 
+    shares: tuple[float, ...] = SHARES
+
     def __init__(self, problem: Problem, plain: RoutingSpace, options: LearnOptions) -> None:
         assert options.recall is not None
         self.problem, self.recall, self.k = problem, options.recall, options.k
         self.n_threads = options.n_threads
-        self.validation = Validation.of(problem.base, problem.validation)
-        searcher = Searcher(problem.graph, plain, problem.base)
-        setting, self.plain_cost = self._calibrated(searcher)
-        found = searcher.search(
-            self.validation.queries,
-            self.k,
-            n_threads=self.n_threads,
-            **setting.limits,
+        self.choosing, self.confirming = (
+            Validation(
+                problem.validation.queries[part][:N_KEPT],
+                problem.validation.neighbors[part][:N_KEPT],
+            )
+            for part in (CHOOSING, CONFIRMING)
         )
-        rerank = max(setting.rerank, round(LEAST_RERANK * self.k))
+        searcher = Searcher(problem.graph, plain, problem.base)
+        calibrated, self.seconds = timed(
+            lambda: calibrate(searcher, self.choosing, self.k, self.recall, self.n_threads)
+        )
+        self.plain_setting, self.plain_cost = calibrated
+        self._known: list[tuple[RoutingSpace, tuple[Setting, float] | None]] = [(plain, calibrated)]
+        self.price = self._price(searcher)
+        """Bytes that a query reads more for each unit of recall@k, without learning."""
+        found = self._search(searcher, self.choosing, self.plain_setting)
+        rerank = max(self.plain_setting.rerank, round(LEAST_RERANK * self.k))
         spent = Budget(int(np.ceil(found.n_routing.mean())), rerank)
         cost = spent.cost(problem.base.dim, plain.dim, plain.query_matrix is not None)
         self.options = replace(options, budget=int(np.ceil(cost)), rerank=rerank)
         """How to learn: for what the recall costs without."""
 
-    def cheapest(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, float]:
-        """The share that reaches the recall at the least cost, and that in plain ones.
+    def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
+        """The share that reaches the recall at the least cost, on the queries that choose.
 
         Learning is for the way to the nearest. Walks that end when nothing near is left have to
         tell distances too, which the plain space does best: some way between is better than both.
         None of it where nothing is cheaper than the plain space.
         """
-        costs = {0.0: self.plain_cost} | {share: self._cost(space_at(share)) for share in SHARES}
-        best = min(costs, key=costs.__getitem__)
-        return best, costs[best] / self.plain_cost
+        best, cheapest, space = 0.0, self.plain_cost, None
+        for share in SHARES:
+            tried = space_at(share)
+            known = self._calibrated(tried)
+            if known is not None and known[1] < cheapest:
+                best, cheapest, space = share, known[1], tried
+        return best, space_at(0.0) if space is None else space
 
-    def _cost(self, space: RoutingSpace) -> float:
+    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
+        """Compare bytes read at the recall; None for a rival that does not reach it.
+
+        Both search with the settings found on the queries that choose, so that neither reaches the
+        recall to the last digit on others: what a query finds more or less is charged at the price
+        of recall.
+        """
+        theirs, ours = self._charged(rival), self._charged(space)
+        if theirs is None:
+            return None
+        if ours is None:
+            return Contest(rival.name, float(theirs.mean()), np.inf, 1.0)
+        return Contest.of_costs(rival.name, theirs, ours)
+
+    def _calibrated(self, space: RoutingSpace) -> tuple[Setting, float] | None:
+        """The setting that reaches the recall, and its cost; None if it is out of reach."""
+        for known, found in self._known:
+            if known is space:
+                return found
+        searcher = Searcher(self.problem.graph, space, self.problem.base)
         try:
-            return self._calibrated(Searcher(self.problem.graph, space, self.problem.base))[1]
+            found = calibrate(searcher, self.choosing, self.k, self.recall, self.n_threads)
         except OutOfReachError:
-            return np.inf
+            found = None
+        self._known.append((space, found))
+        return found
 
-    def _calibrated(self, searcher: Searcher) -> tuple[Setting, float]:
-        return calibrate(searcher, self.validation, self.k, self.recall, self.n_threads)
+    def _search(self, searcher: Searcher, queries: Validation, setting: Setting) -> SearchResult:
+        limits = setting.limits
+        return searcher.search(queries.queries, self.k, n_threads=self.n_threads, **limits)
+
+    def _price(self, searcher: Searcher) -> float:
+        """What the last bit of recall costs: from a target somewhat lower to the one asked for."""
+        lower = self.recall - LOWER * (1 - self.recall)
+        if lower <= 0:
+            return 0.0
+        setting, cost = calibrate(searcher, self.choosing, self.k, lower, self.n_threads)
+        gained = self.plain_setting.recall - setting.recall
+        return max(0.0, (self.plain_cost - cost) / gained) if gained > 0 else 0.0
+
+    def _charged(self, space: RoutingSpace) -> NDArray[np.float64] | None:
+        """What each query that confirms costs in a space; None if the recall is out of reach."""
+        known = self._calibrated(space)
+        if known is None:
+            return None
+        searcher = Searcher(self.problem.graph, space, self.problem.base)
+        n_bytes, recalls = self._spent(searcher, self.confirming, known[0])
+        charged: NDArray[np.float64] = n_bytes - self.price * (recalls - self.recall)
+        return charged
+
+    def _spent(
+        self, searcher: Searcher, asked: Validation, setting: Setting
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bytes of vectors that each query reads, and its recall@k [n] twice."""
+        base = self.problem.base
+        found = self._search(searcher, asked, setting)
+        routed = found.n_routing * float(searcher.space.rows[0].nbytes)
+        reranked = found.n_rerank * float(base.rows[0].nbytes)
+        nearest = base.exact_distances(asked.queries, asked.neighbors[:, : self.k])
+        distances = base.exact_distances(asked.queries, found.ids)
+        return routed + reranked, knn_recall_per_query(distances, nearest, self.k)

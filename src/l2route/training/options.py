@@ -1,5 +1,6 @@
 """What learning may be told."""
 
+import math
 from dataclasses import dataclass
 from operator import index as index_of
 from typing import Literal, get_args
@@ -43,7 +44,8 @@ class LearnOptions:
     objective: Objective = "imitation"
     """imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
     minutes: float = 5.0
-    """Wall-clock time for the steps at the most; not used if steps are given."""
+    """Wall-clock time at the most, with all that comes before and after the steps; not used if
+    steps are given."""
     epochs: float = 20.0
     """Passes over the training queries at the most, though never less than 2,000 steps: more of
     them gain nothing. Not used if steps are given."""
@@ -72,7 +74,16 @@ class LearnOptions:
     """Visits in an epoch that a vertex needs, for each weight, to have a shift of its own in the
     filter; infinite for none."""
     n_validation: int = 5000
-    """Queries cut from the training queries, at most a tenth of them."""
+    """Queries cut from the training queries at the most: a tenth of the distinct ones, or up to 400
+    of a short log, as far as a third of it goes."""
+    count_repeats: bool = False
+    """Whether a query that was asked n times is learned from n times; it validates once at most."""
+    near_duplicate: float = 0.05
+    """Distance, as a share of that to a validation query's second nearest vector, within which no
+    other query is learned from: it would have the same answers."""
+    memory_gb: float | None = None
+    """Memory for hops from vertices to targets, in 10⁹ bytes; if not given 6.4, or half of what is
+    free if that is less. A run is repeated to the last bit only with as much of it."""
     hidden_dim: int | None = None
     """Hidden units: of gcn's and ffn's feed-forward network, 1024 if not given, or of a layer in
     the filter, which has none if not given. A filter that has one has no crossroads, and its steps
@@ -109,7 +120,20 @@ class LearnOptions:
         )
         _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
         _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
+        _require(
+            0 <= self.near_duplicate < math.inf, "near_duplicate of at least 0", self.near_duplicate
+        )
+        _require(
+            self.memory_gb is None or 0 < self.memory_gb < math.inf,
+            "memory_gb above 0",
+            self.memory_gb,
+        )
         _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
+
+    @property
+    def time_limit(self) -> float | None:
+        """Minutes that a run may take; None where steps are given."""
+        return None if self.steps is not None else self.minutes
 
 
 def _require(holds: bool, expected: str, got: object) -> None:

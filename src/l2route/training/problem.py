@@ -1,35 +1,60 @@
 """What is to be learned: queries with their true neighbours, cut into training and validation."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import check_vectors, normalize, split_learn, validation_mask
+from l2route.calibration import DEPTH, N_KEPT, Validation
+from l2route.data import Progress, check_vectors, normalize
 from l2route.graph import Graph
-from l2route.metrics import knn_recall_at
-from l2route.oracle import BLOCK_TARGETS
+from l2route.metrics import knn_recall_per_query
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, RoutingSpace, original_space
+from l2route.training.base_queries import (
+    affordable_vectors,
+    base_as_queries,
+    look_alike,
+    nearest_others,
+)
+from l2route.training.clock import Clock, timed
+from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
-from l2route.truth import Truth, exact_distances, exact_neighbors
+from l2route.training.queries import QueryLog, answer_radius, hold_out, n_validation_of
+from l2route.truth import Truth, exact_neighbors
 
 SHARPNESS = 3.0
 """Softmax of scores in units of the gap between the best and the eighth best visited."""
-N_COMPARED = 50_000
-"""Base vectors and queries that are held against each other."""
 N_ASKED = 2000
-"""Queries that are asked for a statistic."""
-LOOK_ALIKE = 0.4
-"""Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
-base vectors are taken to be of one kind."""
-OTHERS_EF = 64
-"""Beam width of the search for base vectors' nearest others."""
-MEMORY = 6 << 30
-"""Bytes of hop blocks that are held at once."""
+"""Queries whose walks tell which vertices are visited most."""
+LEAST_DISTINCT = 20
+"""Distinct queries without which nothing is learned."""
+VALIDATION_TIME, TRAIN_TIME, BASE_TIME = 0.1, 0.2, 0.1
+"""Shares of a run's time for the true neighbours of validation queries, of training queries and of
+base vectors that serve as queries. What would take longer is left out."""
+N_PROBED = 256
+"""Queries that tell how long it takes to find a query's true neighbours."""
+CHOOSING, CONFIRMING = slice(0, None, 2), slice(1, None, 2)
+"""Halves of the validation queries: one chooses a state, the other confirms that it is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of what there is a run learns from, as its time and memory allow.
+
+    A run that goes on from a checkpoint learns from the same.
+    """
+
+    validation: int
+    """Distinct queries that may validate."""
+    train: int
+    """Distinct queries that are learned from."""
+    base: int
+    """Base vectors that may serve as queries."""
+    blocks: int
+    """Blocks of hops that are held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +65,8 @@ class Problem:
     base: BaseVectors
     train: NDArray[np.float32]
     """Training queries, and after them base vectors that serve as such."""
-    validation: NDArray[np.float32]
+    validation: Validation
+    """Queries that are not learned from, and their true neighbours."""
     targets: NDArray[np.int64]
     """The k nearest neighbours of each training query [n_train, k]."""
     hidden: NDArray[np.int32]
@@ -49,25 +75,86 @@ class Problem:
     """True distances of the k nearest of each validation query [n_validation, k]."""
     scale: float
     """Multiplies vectors and queries, so that vectors have root-mean-square length 1."""
+    n_queries: int
+    """Queries in the log, repeats included."""
+    n_distinct: int
+    """Distinct queries in the log."""
+    sizes: Sizes
 
     def digest(self) -> str:
         """What tells this problem from others."""
         digest = hashlib.blake2b(self.base.metric.encode(), digest_size=16)
-        graph = (self.graph.neighbors, self.graph.entries)
-        for array in (*graph, self.base.rows, self.train, self.targets, self.validation):
+        layers = [part for each in self.graph.upper for part in (each.vertices, each.neighbors)]
+        graph = (self.graph.neighbors, self.graph.entries, *layers)
+        asked = (self.train, self.targets, self.hidden, self.validation.queries)
+        for array in (*graph, self.base.rows, *asked):
             digest.update(f"{array.shape} {array.dtype}".encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return digest.hexdigest()
 
-    def recall(self, space: RoutingSpace, options: LearnOptions) -> float:
-        """Recall@k of validation queries at the total budget."""
+    def to_keep(self) -> Validation:
+        """Validation queries for an index to keep, first those that chose nothing."""
+        order = np.arange(len(self.validation.queries))
+        order = np.concatenate([order[CONFIRMING], order[CHOOSING]])[:N_KEPT]
+        return Validation(self.validation.queries[order], self.validation.neighbors[order])
+
+    def recalls(
+        self, space: RoutingSpace, options: LearnOptions, part: slice
+    ) -> NDArray[np.float64]:
+        """Recall@k of each validation query of a part, at the total budget [n_part]."""
         searcher = Searcher(self.graph, space, self.base)
         rerank = options.rerank if searcher.reranks else 0
         budget = space.budget(options.budget, self.base.dim, rerank)
-        k = self.nearest.shape[1]
-        found = searcher.search(self.validation, k, budget, n_threads=options.n_threads)
-        distances = self.base.exact_distances(self.validation, found.ids)
-        return knn_recall_at(distances, self.nearest, k)
+        queries, nearest = self.validation.queries[part], self.nearest[part]
+        k = nearest.shape[1]
+        found = searcher.search(queries, k, budget, n_threads=options.n_threads)
+        return knn_recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Finds true neighbours, as many as there is time for."""
+
+    base: BaseVectors
+    cache: Path | None
+    progress: Progress | None
+    clock: Clock
+
+    def find(self, queries: NDArray[np.float32], k: int) -> Truth:
+        vectors, metric = self.base.vectors(), self.base.metric
+        return exact_neighbors(
+            vectors, queries, k, metric, cache=self.cache, progress=self.progress
+        )
+
+    def affordable(self, queries: NDArray[np.float32], k: int, share: float) -> int:
+        """How many of the queries can be searched for in a share of the run's time."""
+        seconds = self.clock.allowance(share)
+        if seconds is None or len(queries) <= N_PROBED:
+            return len(queries)
+        vectors, metric = self.base.vectors(), self.base.metric
+        _, taken = timed(lambda: exact_neighbors(vectors, queries[:N_PROBED], k, metric))
+        return max(N_PROBED, min(len(queries), int(N_PROBED * seconds / max(taken, 1e-9))))
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldOut:
+    """Validation queries of a log, and what may not be learned from because of them."""
+
+    chosen: NDArray[np.int64]
+    truth: Truth
+    n_candidates: int
+    is_held_out: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taught:
+    """Training queries with their targets, and the vertex that each is."""
+
+    queries: NDArray[np.float32]
+    targets: NDArray[np.int64]
+    hidden: NDArray[np.int32]
+    n_drawn: int
+    """Distinct queries, or base vectors, that these are of."""
 
 
 def pose(
@@ -75,150 +162,145 @@ def pose(
     base: BaseVectors,
     queries: object,
     options: LearnOptions,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     cache: Path | None = None,
     neighbors: object = None,
+    clock: Clock | None = None,
+    sizes: Sizes | None = None,
 ) -> Problem:
-    """Cut validation queries from the training queries and find everyone's true neighbours.
+    """Cut validation queries from a query log and find everyone's true neighbours.
 
     Args:
         graph: the graph to walk.
         base: base vectors.
-        queries: training queries [n_queries, dim].
+        queries: the log [n_queries, dim].
         options: how to learn.
         progress: called with queries done and in all while true neighbours are found.
         cache: directory to keep the true neighbours in.
-        neighbors: true neighbours of the training queries, row numbers [n_queries, at least k],
-            nearest first, if they are known.
+        neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
+            first, if they are known. Those of validation queries are found all the same.
+        clock: the run's time; by default it starts here.
+        sizes: how much to learn from; by default what time and memory allow.
     """
     checked = check_vectors("queries", queries, base.dim)
-    if len(checked) < 20:
-        raise ValueError(f"expected at least 20 training queries, got {len(checked)}")
     if options.k > graph.n_vertices:
         raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
-    routed = normalize(checked) if base.metric == "cosine" else checked
-    n_validation = min(options.n_validation, len(checked) // 10)
-    train, validation = split_learn(routed, n_validation, options.seed)
-    both, vectors = np.concatenate([train, validation]), base.vectors()
-    if neighbors is None:
-        truth = exact_neighbors(
-            vectors, both, options.k, base.metric, cache=cache, progress=progress
-        )
-    else:
-        is_validation = validation_mask(len(routed), n_validation, options.seed)
-        known = _known(neighbors, is_validation, options.k, len(vectors))
-        truth = Truth(known, exact_distances(vectors, both, known, base.metric))
+    known = None if neighbors is None else _known(neighbors, len(checked), options.k, graph)
+    log = QueryLog.of(normalize(checked) if base.metric == "cosine" else checked, options.seed)
+    if len(log.distinct) < LEAST_DISTINCT:
+        got = f"{len(log.distinct)} among {len(checked)}"
+        raise ValueError(f"expected at least {LEAST_DISTINCT} distinct training queries, got {got}")
+    clock = clock or Clock(options.time_limit)
+    finder = _Finder(base, cache, progress, clock)
+    held = _hold_out(log, finder, options, sizes)
+    taught = _from_log(log, held, finder, options, known, sizes)
+    n_blocks, n_base = max_hop_blocks(graph.n_vertices, options.memory_gb), 0
+    n_blocks = n_blocks if sizes is None else sizes.blocks
+    validation = Validation(log.distinct[held.chosen], held.truth.ids.astype(np.int32))
+    parts = [taught]
+    if _learns_from_base(base, taught.queries, validation.queries, options):
+        parts.append(_from_base(graph, base, options, taught.targets, clock, sizes, n_blocks))
+        n_base = parts[-1].n_drawn
+    vectors = base.vectors()
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
-    targets, hidden = truth.ids[: len(train)], np.full(len(train), -1, dtype=np.int32)
-    learns_from_base = options.learns_from_base
-    if learns_from_base is None:
-        learns_from_base = look_alike(base, train, validation, options.seed)
-    if learns_from_base:
-        others = nearest_others(graph, base, options)
-        ids, nearest = base_as_queries(graph, others, targets)
-        train = np.concatenate([train, vectors[ids]])
-        targets, hidden = np.concatenate([targets, nearest]), np.concatenate([hidden, ids])
     return Problem(
         graph=graph,
         base=base,
-        train=train,
+        train=np.concatenate([part.queries for part in parts]),
         validation=validation,
-        targets=targets,
-        hidden=hidden,
-        nearest=truth.distances[-len(validation) :],
+        targets=np.concatenate([part.targets for part in parts]),
+        hidden=np.concatenate([part.hidden for part in parts]),
+        nearest=held.truth.distances[:, : options.k],
         scale=1.0 / length if length > 0 else 1.0,
+        n_queries=len(checked),
+        n_distinct=len(log.distinct),
+        sizes=Sizes(held.n_candidates, taught.n_drawn, n_base, n_blocks),
     )
 
 
-def _known(
-    neighbors: object, is_validation: NDArray[np.bool_], k: int, n_vertices: int
-) -> NDArray[np.int64]:
-    """Neighbours that the caller knows, those of training queries first [n_queries, k]."""
-    ids, n = np.asarray(neighbors), len(is_validation)
-    if ids.ndim != 2 or len(ids) != n or ids.shape[1] < k or ids.dtype.kind not in "iu":
-        expected = f"neighbors int [{n}, at least {k}]"
+def _known(neighbors: object, n_queries: int, k: int, graph: Graph) -> NDArray[np.int64]:
+    """The k nearest neighbours of each query, as the caller knows them [n_queries, k]."""
+    ids, n = np.asarray(neighbors), graph.n_vertices
+    if ids.ndim != 2 or len(ids) != n_queries or ids.shape[1] < k or ids.dtype.kind not in "iu":
+        expected = f"neighbors int [{n_queries}, at least {k}]"
         raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
-    if ids.min() < 0 or ids.max() >= n_vertices:
-        raise ValueError(f"expected neighbors in [0, {n_vertices}), got {ids.min()}, {ids.max()}")
-    nearest = ids[:, :k].astype(np.int64)
-    return np.concatenate([nearest[~is_validation], nearest[is_validation]])
+    if ids.min() < 0 or ids.max() >= n:
+        raise ValueError(f"expected neighbors in [0, {n}), got {ids.min()}, {ids.max()}")
+    return ids[:, :k].astype(np.int64)
 
 
-def look_alike(
-    base: BaseVectors, train: NDArray[np.float32], validation: NDArray[np.float32], seed: int
+def _hold_out(
+    log: QueryLog, finder: _Finder, options: LearnOptions, sizes: Sizes | None
+) -> _HeldOut:
+    """Choose validation queries and find their neighbours, as deep as an index keeps them."""
+    n_wanted = n_validation_of(len(log.distinct), options.n_validation)
+    candidates = log.order[:n_wanted]
+    depth = max(options.k, min(DEPTH, len(finder.base.rows)))
+    if sizes is None:
+        n_most = finder.affordable(log.distinct[candidates], depth, VALIDATION_TIME)
+    else:
+        n_most = sizes.validation
+    candidates = candidates[:n_most]
+    truth = finder.find(log.distinct[candidates], depth)
+    radii = answer_radius(log.distinct[candidates], truth.distances, finder.base.metric)
+    chosen, is_held_out = hold_out(log.distinct, candidates, options.near_duplicate * radii)
+    order = np.argsort(candidates)
+    places = order[np.searchsorted(candidates, chosen, sorter=order)]
+    kept = Truth(truth.ids[places], truth.distances[places])
+    return _HeldOut(chosen, kept, len(candidates), is_held_out)
+
+
+def _from_log(
+    log: QueryLog,
+    held: _HeldOut,
+    finder: _Finder,
+    options: LearnOptions,
+    known: NDArray[np.int64] | None,
+    sizes: Sizes | None,
+) -> _Taught:
+    """Training queries of a log: all that is not held out, or as many as there is time for."""
+    drawn = log.order[~held.is_held_out[log.order]]
+    if sizes is not None:
+        drawn = drawn[: sizes.train]
+    elif known is None:
+        drawn = drawn[: finder.affordable(log.distinct[drawn], options.k, TRAIN_TIME)]
+    drawn = np.sort(drawn)
+    queries = log.distinct[drawn]
+    targets = finder.find(queries, options.k).ids if known is None else known[log.first[drawn]]
+    n_times = log.counts[drawn] if options.count_repeats else 1
+    queries, targets = np.repeat(queries, n_times, axis=0), np.repeat(targets, n_times, axis=0)
+    return _Taught(queries, targets, np.full(len(queries), -1, dtype=np.int32), len(drawn))
+
+
+def _learns_from_base(
+    base: BaseVectors,
+    train: NDArray[np.float32],
+    validation: NDArray[np.float32],
+    options: LearnOptions,
 ) -> bool:
-    """Whether a query is as near to base vectors as it is to other queries.
-
-    Of as many of both, half the nearest are of either kind if both come from one distribution.
-    Only under a distance: by inner product a vector need not be near to itself.
-    """
-    if base.metric == "ip":
-        return False
-    rng = np.random.default_rng(seed)
-    vectors = base.vectors()
-    n = min(len(vectors), len(train), N_COMPARED)
-    asked = validation[:N_ASKED]
-    sides = [rows[rng.permutation(len(rows))[:n]] for rows in (vectors, train)]
-    near_base, near_train = (
-        exact_neighbors(side, asked, 1, base.metric).distances[:, 0] for side in sides
-    )
-    share = (near_base < near_train).mean() + 0.5 * (near_base == near_train).mean()
-    return bool(share >= LOOK_ALIKE)
+    if options.learns_from_base is not None:
+        return options.learns_from_base
+    return look_alike(base, train, validation, options.seed)
 
 
-def nearest_others(graph: Graph, base: BaseVectors, options: LearnOptions) -> NDArray[np.int64]:
-    """The k nearest other vectors of every base vector, −1 where there are fewer [n, k].
-
-    The nearest is taken to be the nearest of a vector's neighbours in the graph, which it nearly
-    always is; of more than one, a search tells.
-    """
-    vectors = base.vectors()
-    if options.k > 1:
-        searcher = Searcher(graph, original_space(base), base)
-        ef = max(OTHERS_EF, 2 * options.k)
-        found = searcher.search(vectors, options.k + 1, ef=ef, n_threads=options.n_threads).ids
-        is_itself = found == np.arange(len(found))[:, None]  # [n, k + 1]
-        is_itself[~is_itself.any(axis=1), -1] = True  # of equal ones another may have come first
-        others: NDArray[np.int64] = found[~is_itself].reshape(len(found), options.k)
-        return others
-    apart = np.full(len(vectors), np.inf, dtype=np.float32)  # [n]
-    nearest = np.full(len(vectors), -1, dtype=np.int64)  # [n]
-    for neighbor in graph.neighbors.T:  # [n]
-        used = np.flatnonzero(neighbor >= 0)
-        distances = ((vectors[used] - vectors[neighbor[used]]) ** 2).sum(axis=1)
-        nearer = used[distances < apart[used]]
-        apart[nearer] = distances[distances < apart[used]]
-        nearest[nearer] = neighbor[nearer]
-    return nearest[:, None]
-
-
-def base_as_queries(
-    graph: Graph, nearest: NDArray[np.int64], targets: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Base vectors that can be asked for, and the nearest other vectors of each.
-
-    Hidden from its own walk, a base vector is one more query. Vectors are left out that are
-    entries, that have no neighbour, or of whose targets one would make the oracle hold more than it
-    may.
-
-    Args:
-        graph: the graph.
-        nearest: nearest others of each vector, −1 for none [n, k].
-        targets: targets that the oracle knows already.
-    """
-    is_known = np.zeros(len(nearest), dtype=bool)
-    is_known[targets] = True
-    room = max(0, max_blocks(graph) * BLOCK_TARGETS - int(is_known.sum()))
-    is_known[np.setdiff1d(nearest[nearest >= 0], np.flatnonzero(is_known))[:room]] = True
-    usable: NDArray[np.bool_] = np.all((nearest >= 0) & is_known[nearest], axis=1)  # [n]
-    usable[graph.entries] = False
-    ids = np.flatnonzero(usable).astype(np.int32)
-    return ids, nearest[ids]
-
-
-def max_blocks(graph: Graph) -> int:
-    """Blocks of hops that are held at once."""
-    return max(1, MEMORY // (graph.n_vertices * BLOCK_TARGETS // 2))
+def _from_base(
+    graph: Graph,
+    base: BaseVectors,
+    options: LearnOptions,
+    targets: NDArray[np.int64],
+    clock: Clock,
+    sizes: Sizes | None,
+    n_blocks: int,
+) -> _Taught:
+    """Base vectors as training queries: all, or as many as there is time for."""
+    if sizes is None:
+        n_most = affordable_vectors(graph, base, options, clock.allowance(BASE_TIME))
+    else:
+        n_most = sizes.base
+    asked = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
+    others = nearest_others(graph, base, options, np.sort(asked))
+    ids, nearest = base_as_queries(graph, others, targets, n_blocks)
+    return _Taught(base.vectors()[ids], nearest, ids, len(asked))
 
 
 def find_crossroads(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:

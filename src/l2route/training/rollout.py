@@ -240,12 +240,20 @@ def _like(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
 
 
 def batches(
-    oracle: HopOracle, n_targets: int, batch_size: int, window: int, seed: int
+    oracle: HopOracle, n_targets: int, batch_size: int, window: int, *, seed: int, first: int = 0
 ) -> Iterator[NDArray[np.int64]]:
     """Batches of queries' targets without end, in a random order of epochs.
 
     Blocks of targets are taken `window` at a time, so that no more need be in memory; within a
     window queries come at random.
+
+    Args:
+        oracle: knows the targets' blocks.
+        n_targets: of all queries together.
+        batch_size: targets of a batch.
+        window: blocks that are held at once.
+        seed: of the order.
+        first: batches that are left out at the beginning; their blocks are not computed.
     """
     rng = np.random.default_rng(seed)
     block_of = oracle.places.block_of
@@ -254,8 +262,13 @@ def batches(
         for begin in range(0, len(order), window):
             chosen = order[begin : begin + window]
             queries = rng.permutation(np.flatnonzero(np.isin(block_of, chosen)))
+            n_batches = -(-len(queries) // batch_size)
+            if len(queries) % batch_size and n_batches > 1 and n_targets >= batch_size:
+                n_batches -= 1  # the rest would be a batch of another size
+            if first >= n_batches:
+                first -= n_batches
+                continue
             oracle.prefetch(chosen.tolist())
-            for start in range(0, len(queries), batch_size):
-                batch = queries[start : start + batch_size]
-                if len(batch) == batch_size or n_targets < batch_size or start == 0:
-                    yield batch
+            for number in range(first, n_batches):
+                yield queries[number * batch_size : (number + 1) * batch_size]
+            first = 0

@@ -1,0 +1,81 @@
+"""Memory that learning takes, and memory that there is."""
+
+import os
+from pathlib import Path
+
+from l2route.oracle import BLOCK_TARGETS
+
+HOP_BYTES = 6 << 30
+"""Bytes of hop blocks that are held at once, unless an option says otherwise."""
+FREE_SHARE = 0.5
+"""Share of the free memory that hop blocks may take, unless an option says otherwise."""
+N_FEATURES, N_PRODUCTS = 5, 3
+"""Features of a vertex, in vectors: see `features.vertex_features`."""
+FEATURE_COPIES = 3
+"""Copies of vertices' features that exist at once: groups, rows, rows as walks read them."""
+
+
+def free_bytes() -> int:
+    """Memory that this process may still take: the machine's, or its control group's if less."""
+    machine = _meminfo("MemAvailable") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit = int((group / "memory.max").read_text())
+        used = int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return machine
+    return max(0, min(machine, limit - used))
+
+
+def _meminfo(name: str) -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
+    return int(found[0]) * 1024 if found else None
+
+
+def max_hop_blocks(n_vertices: int, memory_gb: float | None) -> int:
+    """Blocks of hops that are held at once.
+
+    Args:
+        n_vertices: of the graph.
+        memory_gb: what they may take; None for 6 GB, or half of what is free if that is less.
+    """
+    if memory_gb is None:
+        room = min(HOP_BYTES, int(FREE_SHARE * free_bytes()))
+    else:
+        room = int(memory_gb * 1e9)
+    return max(1, room // block_bytes(n_vertices))
+
+
+def block_bytes(n_vertices: int) -> int:
+    """Bytes of a block of hops: half a byte per vertex and target."""
+    return n_vertices * BLOCK_TARGETS // 2
+
+
+def expected_bytes(
+    n_vertices: int,
+    dim: int,
+    n_targets: int,
+    *,
+    is_projected: bool = False,
+    memory_gb: float | None = None,
+    n_threads: int = 0,
+) -> int:
+    """Memory that learning with the filter takes at its peak, beside the index, to about a fifth.
+
+    Args:
+        n_vertices: of the graph.
+        dim: of the vectors.
+        n_targets: distinct targets of training queries, at most as many as vertices.
+        is_projected: whether the routing dimension is smaller.
+        memory_gb: what hop blocks may take; see `max_hop_blocks`.
+        n_threads: that compute hop blocks; 0 for all cores.
+    """
+    n_blocks = min(-(-n_targets // BLOCK_TARGETS), max_hop_blocks(n_vertices, memory_gb))
+    in_work = min(n_blocks, n_threads or os.cpu_count() or 1)
+    n_features = N_FEATURES + (N_PRODUCTS if is_projected else 0)
+    features = 4 * n_vertices * dim * n_features * FEATURE_COPIES
+    return (n_blocks + in_work) * block_bytes(n_vertices) + features

@@ -1,0 +1,286 @@
+"""A run: steps, validations, the best state so far, and going on from a checkpoint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from operator import index as index_of
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from l2route.models import GraphFilter, space_of
+from l2route.oracle import HopOracle
+from l2route.spaces import RoutingSpace, with_origin
+from l2route.training.aim import Aim
+from l2route.training.checkpoint import read_checkpoint, write_checkpoint
+from l2route.training.clock import Clock, timed
+from l2route.training.log import Event
+from l2route.training.options import LearnOptions
+from l2route.training.problem import CHOOSING, Problem
+from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
+
+WARM_UP = 0.05
+"""Share of the steps in which the step size rises."""
+PLATEAU = 0.3
+"""Share of the steps after which it falls."""
+AVERAGING = 0.99
+"""Decay of the average of weights that is validated and kept."""
+FILTER_WALKS, NETWORK_WALKS = 500, 4000
+"""Walks per step, of the filter and of models over the whole graph."""
+MIN_STEPS = 2000
+"""Steps that few queries are learned from, however many passes that is."""
+N_VALIDATIONS = 20
+"""Times that a run is validated, unless that would take too much of its time."""
+VALIDATION_SHARE = 0.25
+"""Share of the time of the steps that validations may take."""
+PREFETCH_SHARE = 0.1
+"""Share of a run's time that it may wait for blocks of hops before it looks at the clock again."""
+
+
+class Run:
+    """The state of a run: model, averages, optimizer, best so far."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: LearnOptions,
+        model: Any,
+        checkpoint: Path | None,
+        cache: Path | None,
+        clock: Clock,
+    ) -> None:
+        self.problem, self.options, self.model = problem, options, model
+        self.checkpoint, self.clock = checkpoint, clock
+        self.digest = "" if checkpoint is None else problem.digest()
+        self.dim = options.dim or problem.base.dim
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.start = [p.detach().clone() for p in self.parameters]
+        self.optimizer = self._fresh_optimizer()
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.kept = [p.detach().clone() for p in self.parameters]
+        self.best = -1.0
+        self.peak = options.learning_rate
+        self.step, self.done_before = 0, 0.0
+        self.window: int | None = None
+        is_small = isinstance(model, GraphFilter)
+        self.batch_size = options.batch_size or (FILTER_WALKS if is_small else NETWORK_WALKS)
+        self.max_steps = max(MIN_STEPS, options.epochs * len(problem.train) / self.batch_size)
+        if checkpoint is not None and checkpoint.exists():
+            self._restore(read_checkpoint(checkpoint, asdict(options), self.digest))
+        self._last_step = self._validating = self._reserved = 0.0
+        self._begin = clock.spent()
+        self.rollouts, self.batches = self._walks(cache)
+
+    def _walks(self, cache: Path | None) -> tuple[Rollouts, Iterator[NDArray[np.int64]]]:
+        """What walks need, and the batches that are left to walk."""
+        problem, options, dim = self.problem, self.options, self.problem.base.dim
+        targets = problem.targets.ravel()
+        oracle = HopOracle(
+            problem.graph,
+            targets,
+            cache=cache,
+            max_blocks=problem.sizes.blocks,
+            n_threads=options.n_threads,
+        )
+        if self.window is None:
+            self.window = self._affordable_blocks(oracle)
+        routing = self._space().budget(options.budget, dim, options.rerank)
+        rollouts = Rollouts(
+            problem.graph,
+            problem.train * np.float32(problem.scale),
+            problem.hidden,
+            oracle,
+            WalkOptions.of(options, routing.routing, dim),
+        )
+        sizes = (len(targets), self.batch_size, self.window)
+        return rollouts, batches(oracle, *sizes, seed=options.seed, first=self.step)
+
+    def _affordable_blocks(self, oracle: HopOracle) -> int:
+        """Blocks of hops that are computed at a time: what memory holds and time allows."""
+        seconds = self.clock.allowance(PREFETCH_SHARE)
+        if seconds is None:
+            return oracle.max_blocks
+        _, taken = timed(lambda: oracle.block(0))
+        n_blocks = int(seconds * oracle.n_threads / max(taken, 1e-9))
+        return max(1, min(oracle.max_blocks, n_blocks))
+
+    def reserve_for_the_end(self, aim: Aim, n_contests: int) -> None:
+        """Keep time for the last validation, for choosing a share and for the contests."""
+        if self.best < 0:
+            self._keep_if_better()
+        if self.clock.limit is None:
+            return
+        _, validating = timed(lambda: self._recall_of(self._space()))
+        _, collapsing = timed(lambda: self.space_at(0.0))
+        per_share = aim.seconds + collapsing
+        contests = n_contests * (aim.seconds + 2 * validating)
+        self._reserved = 2 * validating + (len(aim.shares) + 1) * per_share + contests
+
+    def events(self) -> Iterator[Event]:
+        """Take all steps, validating now and then."""
+        self._begin = self.clock.spent()
+        while (share := self.share()) < 1:
+            lesson, self._last_step = timed(self._learn)
+            after = self.share()
+            is_due = int(after * N_VALIDATIONS) > int(share * N_VALIDATIONS)
+            if after >= 1 or (is_due and self._has_time_to_validate()):
+                begin = self.clock.spent()
+                event = self._validate(lesson)
+                self._validating += self.clock.spent() - begin
+                yield event
+
+    def _has_time_to_validate(self) -> bool:
+        if self.clock.limit is None:
+            return True
+        return self._validating <= VALIDATION_SHARE * (self.clock.spent() - self._begin)
+
+    def share(self) -> float:
+        """How much of the run is done: of its steps, or else of its time or its passes."""
+        if self.options.steps is not None:
+            return self.step / self.options.steps
+        left = self.clock.left()
+        elapsed = self.clock.spent() - self._begin + self._last_step  # with the step to come
+        available = (left or 0.0) + self.clock.spent() - self._begin - self._reserved
+        of_time = 1.0 if elapsed >= available else elapsed / available
+        of_time = self.done_before + (1 - self.done_before) * of_time
+        return min(1.0, max(of_time, self.step / self.max_steps))
+
+    def _learn(self) -> Lesson:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.peak * self._schedule()
+        self.optimizer.zero_grad()
+        seed = (self.options.seed * 1_000_003 + self.step) % 2**64
+        lesson = self.rollouts.teach(self.model, next(self.batches), seed)
+        if all(bool(torch.isfinite(p.grad).all()) for p in self.parameters if p.grad is not None):
+            self.optimizer.step()
+        else:
+            self._go_back()
+        self.step += 1
+        decay = min(AVERAGING, self.step / (self.step + 10))
+        for average, parameter in zip(self.average, self.parameters, strict=True):
+            average.lerp_(parameter.detach(), 1 - decay)
+        return lesson
+
+    def _schedule(self) -> float:
+        """One cycle: a short rise, a plateau, half a cosine down."""
+        share = self.share()
+        rise = min(1.0, 0.05 + share / WARM_UP)
+        fall = max(0.0, (share - PLATEAU) / (1 - PLATEAU))
+        return rise * 0.5 * (1 + float(np.cos(np.pi * fall)))
+
+    def _validate(self, lesson: Lesson) -> Event:
+        recall = self._keep_if_better()
+        if recall < self.best - 0.05:
+            self._go_back()
+        if self.checkpoint is not None:
+            options, sizes = asdict(self.options), self.problem.sizes
+            write_checkpoint(self.checkpoint, self._state(), options, self.digest, sizes)
+        share, spent = self.share(), self.clock.spent()
+        return Event(
+            self.step,
+            round(self.step / share),
+            lesson.routing,
+            lesson.topk,
+            lesson.found,
+            lesson.kept,
+            recall,
+            self.best,
+            spent,
+            spent * (1 / share - 1),
+        )
+
+    def _keep_if_better(self) -> float:
+        with _weights(self.parameters, self.average):
+            recall = self._recall_of(self._space())
+        if recall > self.best:
+            self.best = recall
+            self.kept = [a.clone() for a in self.average]
+        return recall
+
+    def _recall_of(self, space: RoutingSpace) -> float:
+        """Recall@k of the queries that choose, at the total budget."""
+        return float(self.problem.recalls(space, self.options, CHOOSING).mean())
+
+    def _go_back(self) -> None:
+        """Return to the best weights with half the step size: the run has diverged."""
+        _copy(self.kept, self.parameters)
+        _copy(self.kept, self.average)
+        self.peak /= 2
+        self.optimizer = self._fresh_optimizer()
+
+    def _fresh_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
+
+    def space_at(self, share: float) -> RoutingSpace:
+        """The space of weights that went a share of the way from the start to the best ones."""
+        pairs = zip(self.start, self.kept, strict=True)
+        with _weights(self.parameters, [start.lerp(best, share) for start, best in pairs]):
+            return with_origin(self._space(), self.problem.base)
+
+    def _space(self) -> RoutingSpace:
+        problem = self.problem
+        return space_of(self.model, problem.base.dim, self.dim, problem.scale, self.options.rerank)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "parameters": [p.detach() for p in self.parameters],
+            "average": self.average,
+            "kept": self.kept,
+            "optimizer": self.optimizer.state_dict(),
+            "peak": self.peak,
+            "step": self.step,
+            "share": self.share(),
+            "spent": self.clock.spent(),
+            "window": self.window,
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        """Take over a state, and measure anew what it has reached."""
+        try:
+            for name, into in (
+                ("parameters", self.parameters),
+                ("average", self.average),
+                ("kept", self.kept),
+            ):
+                _copy(state[name], into)
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.peak, self.done_before = float(state["peak"]), float(state["share"])
+            self.step, self.window = index_of(state["step"]), index_of(state["window"])
+            spent = float(state["spent"])
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            expected = f"{self.checkpoint}: expected a state of this model"
+            raise ValueError(f"{expected}, got {error}") from error
+        self._require_in("peak", self.peak, 0, self.options.learning_rate)
+        self._require_in("share", self.done_before, 0, 1)
+        self._require_in("step", self.step, 0, self.options.steps or np.ceil(self.max_steps))
+        self._require_in("window", self.window, 1, self.problem.sizes.blocks)
+        self._require_in("spent", spent, 0, np.finfo(np.float64).max)
+        self.clock.charge(spent)
+        with _weights(self.parameters, self.kept):
+            self.best = self._recall_of(self._space())
+
+    def _require_in(self, name: str, value: float, low: float, high: float) -> None:
+        if not low <= value <= high:
+            expected = f"{self.checkpoint}: expected {name} in [{low:g}, {high:g}]"
+            raise ValueError(f"{expected}, got {value}")
+
+
+@contextmanager
+def _weights(parameters: list[Tensor], values: list[Tensor]) -> Iterator[None]:
+    """Parameters with other values for the length of a block."""
+    before = [parameter.detach().clone() for parameter in parameters]
+    _copy(values, parameters)
+    try:
+        yield
+    finally:
+        _copy(before, parameters)
+
+
+@torch.no_grad()
+def _copy(values: list[Tensor], into: list[Tensor]) -> None:
+    for tensor, value in zip(into, values, strict=True):
+        tensor.copy_(value)

@@ -1,0 +1,91 @@
+"""Laws of what learning takes: memory that is told before, and time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2route import RoutingIndex
+from l2route.features import vertex_features
+from l2route.oracle import BLOCK_TARGETS
+from l2route.training import footprint
+from l2route.training.clock import Clock
+from l2route.training.footprint import (
+    N_FEATURES,
+    N_PRODUCTS,
+    expected_bytes,
+    free_bytes,
+    max_hop_blocks,
+)
+
+
+def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of what is free, 6 GiB at the most, one block at the least; or what an option says."""
+    block = 1000 * BLOCK_TARGETS // 2
+    monkeypatch.setattr(footprint, "free_bytes", lambda: 10 * block)
+    assert max_hop_blocks(1000, None) == 5
+    assert max_hop_blocks(1000, 7.5 * block / 1e9) == 7
+    assert max_hop_blocks(1000, 1e-9) == 1
+    monkeypatch.setattr(footprint, "free_bytes", lambda: 1 << 50)
+    assert max_hop_blocks(1000, None) == (6 << 30) // block
+
+
+def test_free_memory_is_that_of_the_machine() -> None:
+    """More than a few megabytes, and no more than there is."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal"))
+    assert 1 << 24 < free_bytes() <= total
+
+
+def test_features_are_as_wide_as_expected() -> None:
+    """The number of features that memory is reckoned with is the number that there are."""
+    vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
+    graph = RoutingIndex.build(vectors, degree=4, ef_construction=20, entry=0).graph
+    for with_products in (False, True):
+        features = vertex_features(graph, vectors, with_products=with_products)
+        n_wide = features.n_groups + features.n_products
+        assert n_wide == N_FEATURES + N_PRODUCTS * with_products
+
+
+def test_the_expected_peak_is_about_the_peak() -> None:
+    """What a process takes while it learns is what was expected, within a half."""
+    script = """
+import resource, numpy as np
+import torch
+from l2route import RoutingIndex
+from l2route.training.footprint import expected_bytes
+rng = np.random.default_rng(0)
+base, queries = (rng.normal(size=(n, 64)).astype("f4") for n in (40_000, 20_000))
+index = RoutingIndex.build(base, degree=8, ef_construction=20, entry=0)
+index.search(queries[:10], budget=100)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+index.learn(queries, budget=64, steps=3, memory_gb=0.5)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(expected_bytes(40_000, 64, 40_000, memory_gb=0.5), after - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    expected, taken = (int(each) for each in done.stdout.split())
+    assert 0.5 * expected < taken < 1.5 * expected
+    assert expected == expected_bytes(40_000, 64, 40_000, memory_gb=0.5)
+
+
+def test_a_clock_counts_from_its_start() -> None:
+    """Seconds that are charged count too; without a limit nothing is short."""
+    clock = Clock(1.0)
+    clock.charge(45.0)
+    left = clock.left()
+    assert left is not None
+    assert 14 < left < 15.01
+    assert clock.allowance(0.1) == 6.0
+    allowance = clock.allowance(0.9)
+    assert allowance is not None
+    assert allowance <= left
+    clock.charge(100.0)
+    assert clock.allowance(0.1) == 0.0
+    free = Clock(None)
+    assert free.left() is free.allowance(0.5) is None
+    assert free.spent() < 1
