@@ -13,7 +13,9 @@ import l2route
 PACKAGE = Path(l2route.__file__).parent
 LAYERS = (
     {"_core"},
+    {"atomic"},
     {"arguments"},
+    {"npy"},
     {"formats"},
     {"data"},
     {"truth"},

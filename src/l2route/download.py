@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from l2route.formats import replacing
+from l2route.atomic import replacing
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and the bytes in all, if known."""

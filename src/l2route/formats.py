@@ -2,16 +2,16 @@
 
 A source is a path; a file that holds several arrays takes a key after a colon, as in
 ``sift.hdf5:train``. A file is not trusted: whatever is wrong with it is a ``ValueError`` that
-names the file, and nothing is ever unpickled. HDF5 is as safe as libhdf5, which forged links
-between nodes can send round in circles: open such files only from those you trust.
+names the file, and nothing is ever unpickled. Only regular files are read, and of an HDF5 file only
+what is in it: links and datasets that lead to other files are refused. HDF5 is as safe as libhdf5,
+which forged links between nodes can send round in circles: open such files only from those you
+trust.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +21,9 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from l2route.atomic import open_regular, replacing, size_of
+from l2route.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
 
 _F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
 _U1, _I1 = np.dtype("u1"), np.dtype("i1")
@@ -54,7 +57,8 @@ def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
     elif suffix in _BINS:
         array = _map_bin(path, _BINS[suffix])
     elif suffix == ".npy":
-        array = _map_npy(path)
+        array = map_npy(path)
+        _check_layout(path, array.shape, array.dtype)
     elif suffix == ".npz":
         array = _read_npz_array(path, key)
     else:
@@ -101,7 +105,7 @@ def read_npz(path: str | Path) -> dict[str, NDArray[Any]]:
     """
     path = Path(path)
     _check_file(path)
-    with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+    with _open_npz(path) as archive:
         return {name: _read_member(path, archive, name) for name in _npz_keys(archive)}
 
 
@@ -147,7 +151,7 @@ def read_attributes(path: str | Path) -> dict[str, str]:
     path = Path(path)
     _check_file(path)
     h5py = _import_h5py()
-    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+    with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         return {str(name): _as_text(value) for name, value in file.attrs.items()}
 
 
@@ -163,33 +167,11 @@ def list_keys(path: str | Path) -> tuple[str, ...]:
     path = Path(path)
     _check_file(path)
     if path.suffix.lower() == ".npz":
-        with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+        with _open_npz(path) as archive:
             return _npz_keys(archive)
     h5py = _import_h5py()
-    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+    with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         return tuple(str(name) for name in file)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside a file, and rename it over the file if all went well.
-
-    Args:
-        path: The file to replace; a crash leaves the old one whole.
-
-    Yields:
-        The temporary path to write to.
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"no such directory: {path.parent}")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def first_nonfinite_row(array: NDArray[Any]) -> int | None:
@@ -226,10 +208,9 @@ def _locate(source: str | Path) -> tuple[Path, str | None]:
 def _check_file(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a regular file, got something else")
+    n_bytes = size_of(path)
     _check_suffix(path)
-    if path.stat().st_size == 0:
+    if n_bytes == 0:
         raise ValueError(f"{path}: expected vectors, got an empty file")
 
 
@@ -250,41 +231,23 @@ def _check_layout(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> N
         raise ValueError(f"{path}: expected {expected}, got shape {list(shape)}")
 
 
-def _check_size(path: Path, expected: int, got: int) -> None:
-    if got != expected:
-        fault = "truncated" if got < expected else "too long"
-        raise ValueError(f"{path}: expected {expected} bytes of data, got {got}: {fault}")
-
-
 def _check_finite(path: Path, array: NDArray[Any]) -> None:
     row = first_nonfinite_row(array)
     if row is not None:
         raise ValueError(f"{path}: expected finite numbers, got NaN or inf in row {row}")
 
 
-@contextmanager
-def _naming(path: Path, expected: str) -> Iterator[None]:
-    # Parsers of untrusted bytes raise whatever they trip over; callers are promised ValueError.
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, ValueError) and str(error).startswith(str(path)):
-            raise
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"{path}: expected {expected}, got a broken one ({reason})") from error
-
-
 def _map_vecs(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        dim = int.from_bytes(file.read(4), "little", signed=True)
-    if size < 4 or not 0 < dim <= _MAX_DIM:
-        raise ValueError(f"{path}: expected a dimension from 1 to {_MAX_DIM}, got {dim}")
-    record = _vecs_record(dtype, dim)
-    if size % record.itemsize:
-        expected = f"rows of {record.itemsize} bytes (dimension {dim})"
-        raise ValueError(f"{path}: expected {expected}, got {size} bytes: truncated or mixed rows")
-    records = np.memmap(path, record, mode="r")
+    with open_regular(path) as file:
+        size, dim = bytes_in(file), int.from_bytes(file.read(4), "little", signed=True)
+        if size < 4 or not 0 < dim <= _MAX_DIM:
+            raise ValueError(f"{path}: expected a dimension from 1 to {_MAX_DIM}, got {dim}")
+        record = _vecs_record(dtype, dim)
+        if size % record.itemsize:
+            expected = f"rows of {record.itemsize} bytes (dimension {dim})"
+            got = f"{size} bytes: truncated or mixed rows"
+            raise ValueError(f"{path}: expected {expected}, got {got}")
+        records = np.memmap(file, record, mode="r")
     for start in range(0, len(records), _CHUNK_VALUES):
         dims = records["dim"][start : start + _CHUNK_VALUES]
         if (dims != dim).any():
@@ -302,36 +265,24 @@ def _vecs_record(dtype: np.dtype[Any], dim: int) -> np.dtype[Any]:
 
 
 def _map_bin(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         header = file.read(8)
-    if len(header) < 8:
-        raise ValueError(f"{path}: expected a header of 8 bytes, got {len(header)}: truncated")
-    shape = int.from_bytes(header[:4], "little"), int.from_bytes(header[4:], "little")
-    _check_layout(path, shape, dtype)
-    _check_size(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - 8)
-    return np.memmap(path, dtype, mode="r", offset=8, shape=shape)
+        if len(header) < 8:
+            raise ValueError(f"{path}: expected a header of 8 bytes, got {len(header)}: truncated")
+        shape = int.from_bytes(header[:4], "little"), int.from_bytes(header[4:], "little")
+        _check_layout(path, shape, dtype)
+        check_size(path, math.prod(shape) * dtype.itemsize, bytes_in(file) - 8)
+        return np.memmap(file, dtype, mode="r", offset=8, shape=shape)
 
 
-def _map_npy(path: Path) -> NDArray[Any]:
-    with _naming(path, "a npy file"), path.open("rb") as file:
-        shape, order, dtype = _read_npy_header(file)
-        offset = file.tell()
-    _check_layout(path, shape, dtype)
-    _check_size(path, math.prod(shape) * dtype.itemsize, path.stat().st_size - offset)
-    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape, order=order)
-
-
-def _read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
-        raise ValueError(f"expected npy version 1.0 or 2.0, got {version}")
-    if dtype.hasobject or any(size < 0 for size in shape):
-        raise ValueError(f"expected plain values, got dtype {dtype} of shape {list(shape)}")
-    return shape, "F" if fortran else "C", dtype
+@contextmanager
+def _open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+    with (
+        open_regular(path) as file,
+        naming(path, "an npz file"),
+        zipfile.ZipFile(file) as archive,
+    ):
+        yield archive
 
 
 def _npz_keys(archive: zipfile.ZipFile) -> tuple[str, ...]:
@@ -339,7 +290,7 @@ def _npz_keys(archive: zipfile.ZipFile) -> tuple[str, ...]:
 
 
 def _read_npz_array(path: Path, key: str | None) -> NDArray[Any]:
-    with _naming(path, "an npz file"), zipfile.ZipFile(path) as archive:
+    with _open_npz(path) as archive:
         keys = _npz_keys(archive)
         if key is None and len(keys) == 1:
             key = keys[0]
@@ -357,12 +308,12 @@ def _check_key(path: Path, key: str | None, keys: tuple[str, ...]) -> str:
 
 def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as stream:
-        shape, order, dtype = _read_npy_header(stream)
+        shape, order, dtype = read_npy_header(stream)
         n_bytes = math.prod(shape) * dtype.itemsize
         data = bytearray()
         while len(data) <= n_bytes and (chunk := stream.read(_CHUNK_VALUES)):
             data += chunk  # grows with what is there, not with what the header claims
-    _check_size(path, n_bytes, len(data))
+    check_size(path, n_bytes, len(data))
     return np.frombuffer(data, dtype).reshape(shape, order=order)
 
 
@@ -381,10 +332,10 @@ def _as_text(value: object) -> str:
 
 def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
     h5py = _import_h5py()
-    with _naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
-        if key is None or key not in file:
-            key = _check_key(path, key, tuple(str(name) for name in file))
-        dataset = file[key]
+    with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        if key is None:
+            _check_key(path, key, tuple(str(name) for name in file))
+        dataset = _follow(path, file, str(key))
         if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
             raise ValueError(f"{path}: expected {key} to be a dataset within the file, got none")
         _check_layout(path, dataset.shape or (), dataset.dtype)
@@ -393,9 +344,23 @@ def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
         return np.asarray(dataset[()])
 
 
+def _follow(path: Path, file: Any, key: str) -> Any:
+    """What a key leads to, by hard links alone: others can lead out of the file."""
+    h5py = _import_h5py()
+    node = file
+    for name in filter(None, key.split("/")):
+        if not isinstance(node, h5py.Group) or not node.id.links.exists(name.encode()):
+            _check_key(path, key, tuple(str(name) for name in file))
+            raise ValueError(f"{path}: expected a group with {name} in it, got none at {key}")
+        if node.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+            raise ValueError(f"{path}: expected {key} to be within the file, got a link")
+        node = node[name]
+    return node
+
+
 def _write_stream(file: IO[bytes], path: Path, suffix: str, values: NDArray[Any]) -> None:
     if suffix == ".npy":
-        np.lib.format.write_array(file, values, allow_pickle=False)
+        write_npy(file, values)
         return
     n, dim = values.shape
     dtype = _VECS[suffix] if suffix in _VECS else _BINS[suffix]

@@ -3,96 +3,163 @@
 An array's file name holds its content's hash. Saving writes new arrays under new names, then
 renames a new meta.json over the old one: that rename is the moment the save happens. A crash before
 it leaves the old index, after it the new one; files that no meta.json names are removed by the next
-save.
+save. Saves to one directory take turns, by a lock on the file `.lock` in it; loading needs no lock.
+Where the file system has no locks nothing is removed, so that saves at once do no harm either.
 """
 
 import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.atomic import is_partial, locked, open_regular, replacing, sync
 from l2route.memory import aligned_zeros
+from l2route.npy import map_npy, write_npy
 
 META = "meta.json"
+LOCK = ".lock"
+"""Locked by whoever saves; empty, and never removed."""
+LOCK_SECONDS = 300.0
+"""How long a save waits for another to the same directory before it is a TimeoutError."""
 FORMAT = "l2route-index"
 SCHEMA = 1
 """Raised when a reader of an older version would misread what is written."""
+_ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
+
+
+@dataclass(frozen=True, slots=True)
+class _ArrayFile:
+    """An array and the file that it is to be in."""
+
+    array: NDArray[Any]
+    checksum: str
+    name: str
+
+    def described(self) -> dict[str, Any]:
+        return {
+            "file": self.name,
+            "dtype": self.array.dtype.name,
+            "shape": list(self.array.shape),
+            "checksum": self.checksum,
+        }
 
 
 def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays and what is said of them into a directory, replacing the index in it."""
+    """Write arrays and what is said of them into a directory, replacing the index in it.
+
+    If it fails, the index that was there stays, and nothing else.
+    """
     check_target(path)
+    files = {name: _file_of(name, array) for name, array in arrays.items()}
+    entries = {name: file.described() for name, file in files.items()}
+    header = {"format": FORMAT, "schema": SCHEMA, **meta, "arrays": entries}
+    text = (json.dumps(header, indent=2) + "\n").encode()
     path.mkdir(parents=True, exist_ok=True)
-    described = {name: _write_array(path, name, array) for name, array in arrays.items()}
-    header = {"format": FORMAT, "schema": SCHEMA, **meta, "arrays": described}
-    _replace(path / META, (json.dumps(header, indent=2) + "\n").encode())
-    _remove_strays(path, {entry["file"] for entry in described.values()})
+    with locked(path / LOCK, LOCK_SECONDS) as is_alone:
+        if is_alone:
+            with _tidying(path, {file.name for file in files.values()}):
+                _write_files(path, files.values(), text)
+        else:
+            message = f"{path}: expected a file system with locks; old files are not removed"
+            warnings.warn(message, stacklevel=2)
+            _write_files(path, files.values(), text)
 
 
 def check_target(path: Path) -> None:
     """Refuse to write an index over anything that is not one."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path}: expected a directory or nothing, got a file")
-    if not path.is_dir() or all(_is_ours(file.name) for file in path.iterdir()):
+    if not path.is_dir() or all(file.name == LOCK or _is_ours(file) for file in path.iterdir()):
         return
     try:
-        is_index = json.loads((path / META).read_bytes())["format"] == FORMAT
+        is_index = json.loads(_read_bytes(path / META))["format"] == FORMAT
     except (ValueError, TypeError, LookupError, OSError, RecursionError):
         is_index = False
     if not is_index:
         raise ValueError(f"{path}: expected an index or an empty directory, got something else")
 
 
-def _write_array(directory: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+def _file_of(name: str, array: NDArray[Any]) -> _ArrayFile:
     checksum = _checksum(array)
-    file = directory / f"{name}.{checksum[:16]}.npy"
-    if not _holds(file, checksum):
-        temporary = file.with_suffix(".partial")
-        with temporary.open("wb") as stream:
-            np.lib.format.write_array(stream, array, allow_pickle=False)
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-    return {
-        "file": file.name,
-        "dtype": array.dtype.name,
-        "shape": list(array.shape),
-        "checksum": checksum,
-    }
+    return _ArrayFile(array, checksum, f"{name}.{checksum[:16]}.npy")
 
 
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(".partial")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
-    directory = os.open(path.parent, os.O_RDONLY)
+def _write_files(directory: Path, files: Iterable[_ArrayFile], meta: bytes) -> None:
+    for file in files:
+        path = directory / file.name
+        if _holds(path, file.checksum):
+            continue
+        with (
+            replacing(path, sync_directory=False) as temporary,
+            temporary.open("wb") as stream,
+        ):
+            write_npy(stream, file.array)
+    sync(directory)  # the arrays are there before the meta.json that names them
+    with replacing(directory / META) as temporary, temporary.open("wb") as stream:
+        stream.write(meta)
+
+
+@contextmanager
+def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
+    """Remove what no meta.json names: before a save, to make room, and after it, however it ends.
+
+    Args:
+        directory: of the index, locked.
+        needed: files of the new index.
+    """
+    named = _named_files(directory)
+    if named is not None:
+        _remove_strays(directory, named | needed)
+    before = set(os.listdir(directory))
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            named = _named_files(directory)
+            _remove_strays(directory, before if named is None else named)
+        raise
+    _remove_strays(directory, needed)
+
+
+def _named_files(directory: Path) -> set[str] | None:
+    """Files of the index in a directory; None if its meta.json is there but does not tell."""
+    try:
+        meta, _ = _read_meta(directory / META)
+        return {str(entry["file"]) for entry in meta["arrays"].values()}
+    except FileNotFoundError:
+        return set()
+    except (ValueError, TypeError, LookupError, OSError):
+        return None
 
 
 def _remove_strays(directory: Path, used: set[str]) -> None:
     for file in directory.iterdir():
-        if _is_ours(file.name) and file.name not in used:
+        if file.name not in used and _is_ours(file):
             file.unlink()
 
 
-def _is_ours(file: str) -> bool:
-    """Whether a save makes files of such a name, beside meta.json."""
-    return re.fullmatch(r"(\w+\.[0-9a-f]{16}\.(npy|partial))|meta\.partial", file) is not None
+def _is_ours(file: Path) -> bool:
+    """Whether saves make files of such a name, beside meta.json and the lock, and remove them."""
+    by_name = (
+        re.fullmatch(_ARRAY_NAME, file.name)
+        or is_partial(file.name, of=rf"meta\.json|{_ARRAY_NAME}")
+        or re.fullmatch(r"(\w+\.[0-9a-f]{16}|meta)\.partial", file.name)  # of version 0.1
+    )
+    return bool(by_name) and (file.is_symlink() or not file.is_dir())
 
 
 def _holds(file: Path, checksum: str) -> bool:
     try:
-        return _checksum(np.lib.format.open_memmap(file, mode="r")) == checksum
+        return _checksum(map_npy(file)) == checksum
     except (OSError, ValueError):
         return False
 
@@ -117,7 +184,7 @@ def read_index(
     Returns:
         What is said of the index, and its arrays by name.
     """
-    meta = _read_meta(path / META)
+    meta, version = _read_meta(path / META)
     while True:
         try:
             arrays = {
@@ -125,17 +192,27 @@ def read_index(
                 for name, entry in meta["arrays"].items()
             }
             return meta, arrays
-        except FileNotFoundError:
-            before, meta = meta, _read_meta(path / META)
-            if meta == before:
+        except FileNotFoundError as error:
+            before = version
+            meta, version = _read_meta(path / META)
+            if version == before and not os.path.exists(error.filename):
                 raise  # and not replaced meanwhile by another save
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path.parent}: expected an index directory with {META}")
+def _read_bytes(path: Path) -> bytes:
+    with open_regular(path) as stream:
+        return stream.read()
+
+
+def _read_meta(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """What is said of an index, and which of the files of that name says it."""
     try:
-        meta = json.loads(path.read_bytes())
+        with open_regular(path) as stream:
+            status, text = os.fstat(stream.fileno()), stream.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{path.parent}: expected an index directory with {META}") from None
+    try:
+        meta = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got {error}") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
@@ -144,7 +221,7 @@ def _read_meta(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path}: expected schema {SCHEMA}, got {meta.get('schema')!r}")
     if not isinstance(meta.get("arrays"), dict):
         raise ValueError(f"{path}: expected a table of arrays, got {meta.get('arrays')!r}")
-    return meta
+    return meta, (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
 
 
 def _read_array(
@@ -157,10 +234,10 @@ def _read_array(
         raise ValueError(f"{directory / META}: expected a plain file name for {name}, got {file!r}")
     path = directory / file
     try:
-        array = np.lib.format.open_memmap(path, mode="r")
+        array = map_npy(path)
     except FileNotFoundError:
         raise
-    except Exception as error:  # numpy's header parser raises many kinds on damaged files
+    except (OSError, UnicodeError) as error:  # of a name that is none, as one too long
         raise ValueError(f"{path}: expected an array file, got {error}") from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: expected an array of numbers, got {array.dtype}")

@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.atomic import replacing
 from l2route.compression import Compression
 from l2route.data import Metric
-from l2route.formats import replacing
 from l2route.index import RoutingIndex
 
 METRICS: dict[str, Metric] = {

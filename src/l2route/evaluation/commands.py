@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from l2route.atomic import replacing
 from l2route.data import Dataset
 from l2route.evaluation import speeds
 from l2route.evaluation.compare import Comparison
 from l2route.evaluation.compare import compare as run_comparison
-from l2route.formats import replacing
 
 
 def compare(

@@ -1,0 +1,95 @@
+"""npy files: mapped with distrust, and written so that a failure says why."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.atomic import open_regular
+
+
+def map_npy(path: Path) -> NDArray[Any]:
+    """Map an array of a npy file, of any shape and of plain values.
+
+    Args:
+        path: A npy file that holds one array and nothing behind it.
+
+    Returns:
+        The array, mapped and read-only.
+    """
+    with open_regular(path) as file, naming(path, "a npy file"):
+        shape, order, dtype = read_npy_header(file)
+        offset = file.tell()
+        check_size(path, math.prod(shape) * dtype.itemsize, bytes_in(file) - offset)
+        return np.memmap(file, dtype, mode="r", offset=offset, shape=shape, order=order)
+
+
+def write_npy(stream: IO[bytes], array: NDArray[Any]) -> None:
+    """Write an array as a npy file.
+
+    Args:
+        stream: A file to write to.
+        array: Plain values.
+    """
+    np.lib.format.write_array(_PlainStream(stream), array, allow_pickle=False)
+
+
+class _PlainStream:
+    """A file that numpy does not take for one.
+
+    To files numpy writes by itself, and if that fails it does not say why: a full disk is an
+    OSError without a number.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.write, self.flush = stream.write, stream.flush
+
+
+def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
+    """Shape, order (C or F) and type of the plain values that follow."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"expected npy version 1.0 or 2.0, got {version}")
+    if dtype.hasobject or not dtype.itemsize or any(size < 0 for size in shape):
+        raise ValueError(f"expected plain values, got dtype {dtype} of shape {list(shape)}")
+    return shape, "F" if fortran else "C", dtype
+
+
+@contextmanager
+def naming(path: Path, expected: str) -> Iterator[None]:
+    """Make a ValueError that names the file of whatever a parser trips over.
+
+    Args:
+        path: The file.
+        expected: What it should have been.
+    """
+    try:
+        yield
+    except Exception as error:  # parsers of damaged files raise many kinds
+        if isinstance(error, ValueError) and str(error).startswith(str(path)):
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{path}: expected {expected}, got a broken one ({reason})") from error
+
+
+def check_size(path: Path, expected: int, got: int) -> None:
+    """Refuse a file that is shorter or longer than its header says."""
+    if got != expected:
+        fault = "truncated" if got < expected else "too long"
+        raise ValueError(f"{path}: expected {expected} bytes of data, got {got}: {fault}")
+
+
+def bytes_in(file: IO[bytes]) -> int:
+    """Bytes of an open file."""
+    return os.fstat(file.fileno()).st_size
