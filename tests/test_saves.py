@@ -1,0 +1,427 @@
+"""Laws of saves that meet: other saves, loads, a full disk, the end of their process."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fuzzing import EFFORT
+from indexes import QUERIES, built, same_results, with_everything
+from l2route import storage
+from l2route.atomic import locked
+from l2route.index import load
+from l2route.storage import LOCK, META, read_index, write_index
+from test_storage import content, files_in, named_files, same, saved
+
+WORKER = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_storage import content
+from l2route.storage import write_index
+print("ready", flush=True)
+for line in sys.stdin:
+    path, seed, n = line.rstrip("\\n").split("|")
+    try:
+        write_index(Path(path), *content(int(seed), int(n)))
+        print("saved", flush=True)
+    except Exception as error:
+        print(repr(error), flush=True)
+"""
+
+
+@contextmanager
+def workers(n_workers: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that save what a line tells them, and answer with a line."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(n_workers)
+    ]
+    try:
+        assert [answer_of(process) for process in started] == ["ready"] * n_workers
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def tell(process: subprocess.Popen[str], path: Path, seed: int, n: int = 20) -> None:
+    """Have a process save the content of a seed."""
+    assert process.stdin is not None
+    process.stdin.write(f"{path}|{seed}|{n}\n")
+    process.stdin.flush()
+
+
+def answer_of(process: subprocess.Popen[str]) -> str:
+    """What it says."""
+    assert process.stdout is not None
+    return process.stdout.readline().rstrip("\n")
+
+
+def assert_is_one_of(path: Path, seeds: tuple[int, ...]) -> None:
+    """An index is whole, is one of those saved, and nothing else is in its directory."""
+    read = read_index(path)
+    assert any(same(read, content(seed)) for seed in seeds)
+    assert files_in(path) == named_files(path)
+
+
+def test_two_processes_that_save_to_one_path(tmp_path: Path) -> None:
+    """Both saves are done, one after the other: what loads is one of the two, whole."""
+    with workers(2) as processes:
+        for seed in range(0, 60 * EFFORT, 2):
+            path = tmp_path / str(seed % 3)
+            for i, process in enumerate(processes):
+                tell(process, path, seed + i)
+            assert [answer_of(process) for process in processes] == ["saved", "saved"]
+            assert_is_one_of(path, (seed, seed + 1))
+
+
+def test_two_threads_that_save_to_one_path(tmp_path: Path) -> None:
+    """Threads of one process take turns as processes do."""
+    with ThreadPoolExecutor(2) as pool:
+        for seed in range(0, 60 * EFFORT, 2):
+            path = tmp_path / str(seed % 3)
+            together = threading.Barrier(2)
+
+            def save(which: int, path: Path = path, together: threading.Barrier = together) -> None:
+                together.wait()
+                saved(path, which)
+
+            list(pool.map(save, (seed, seed + 1)))
+            assert_is_one_of(path, (seed, seed + 1))
+
+
+def test_saves_without_locks_do_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Where files cannot be locked, saves at once leave one of the two whole, and are warned of."""
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with ThreadPoolExecutor(2) as pool:
+        for seed in range(0, 40 * EFFORT, 2):
+            together = threading.Barrier(2)
+
+            def save(which: int, together: threading.Barrier = together) -> None:
+                together.wait()
+                saved(tmp_path, which)
+
+            list(pool.map(save, (seed, seed + 1)))
+            read = read_index(tmp_path)
+            assert same(read, content(seed)) or same(read, content(seed + 1))
+    assert "expected a file system with locks" in str(recwarn.pop(UserWarning).message)
+    assert not list(tmp_path.glob("*.partial"))
+    monkeypatch.undo()
+    saved(tmp_path, 1)
+    assert files_in(tmp_path) == named_files(tmp_path)  # what they left is removed later
+
+
+def no_locks(descriptor: int, operation: int) -> None:
+    """What flock says on some network file systems."""
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_a_save_waits_for_another_until_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save waits for one at work, then says so, and leaves the index as it was; loads go on."""
+    saved(tmp_path, 1)
+    monkeypatch.setattr(storage, "LOCK_SECONDS", 0.1)
+    with locked(tmp_path / LOCK, 1) as is_alone:
+        assert is_alone
+        with pytest.raises(TimeoutError, match="expected other writers to be done, got one still"):
+            saved(tmp_path, 2)
+        assert same(read_index(tmp_path), content(1))
+    saved(tmp_path, 2)
+    monkeypatch.setattr(storage, "LOCK_SECONDS", 60)
+    with ThreadPoolExecutor(1) as pool:
+        with locked(tmp_path / LOCK, 1):
+            waiting = pool.submit(saved, tmp_path, 3)
+            time.sleep(0.1)
+            assert not waiting.done()
+        waiting.result()
+    assert same(read_index(tmp_path), content(3))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child starts no thread
+def test_a_lock_is_let_go_of_by_a_process_that_ends_or_forks(tmp_path: Path) -> None:
+    """A killed holder holds nothing, nor does a child that was forked while the lock was held."""
+    script = f"""
+import time
+from pathlib import Path
+from l2route.atomic import locked
+with locked(Path({str(tmp_path / LOCK)!r}), 1):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        with pytest.raises(TimeoutError), locked(tmp_path / LOCK, 0):
+            pass
+        process.kill()
+    with locked(tmp_path / LOCK, 0) as is_alone:
+        assert is_alone
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(write_end)
+            os.read(read_end, 1)  # until the parent is done
+            os._exit(0)
+    with locked(tmp_path / LOCK, 0) as is_alone:
+        assert is_alone
+    os.close(write_end)
+    os.close(read_end)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_lock_outlives_its_directory(tmp_path: Path) -> None:
+    """Who waited for a lock file that was removed meanwhile takes the one that is there now."""
+    path = tmp_path / LOCK
+    with ThreadPoolExecutor(1) as pool:
+
+        def inode() -> int:
+            with locked(path, 60):
+                return path.stat().st_ino
+
+        with locked(path, 1):
+            waiting = pool.submit(inode)
+            time.sleep(0.1)
+            path.rename(tmp_path / "gone")
+            path.touch()
+        assert waiting.result() == path.stat().st_ino
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "link"])
+def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """A lock file that is something else is an error, and is neither waited for nor followed."""
+    saved(tmp_path / "index", 1)
+    lock = tmp_path / "index" / LOCK
+    lock.unlink()
+    make = {
+        "pipe": lambda: os.mkfifo(lock),
+        "directory": lock.mkdir,
+        "link": lambda: lock.symlink_to(tmp_path / "elsewhere"),
+    }
+    make[kind]()
+    with pytest.raises((OSError, ValueError), match=LOCK):
+        saved(tmp_path / "index", 2)
+    assert same(read_index(tmp_path / "index"), content(1))
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@contextmanager
+def failing(
+    monkeypatch: pytest.MonkeyPatch, n_steps: int, error: BaseException
+) -> Iterator[list[str]]:
+    """Let so many steps of a save happen; the next one fails, and those after it are as ever."""
+    done: list[str] = []
+
+    def counted(owner: object, name: str, step: Callable[..., Any]) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            if owner is not os or name != "open" or args[1] & os.O_CREAT:  # one to read is none
+                done.append(name)
+                if len(done) == n_steps + 1:
+                    raise error
+            return step(*args, **kwargs)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for owner, name in (
+            *((os, "replace"), (os, "fsync"), (os, "open"), (Path, "unlink"), (Path, "mkdir")),
+            *((Path, "open"), (np.lib.format, "write_array")),
+        ):
+            patch.setattr(owner, name, counted(owner, name, getattr(owner, name)))
+        yield done
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr
+)
+def test_a_save_that_fails_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, is_first: bool
+) -> None:
+    """Whichever step fails, the error comes through and the old index is there, or the new one.
+
+    Beside it there is nothing, unless what failed is to remove a file, and saving again works.
+    """
+    for n_steps in range(1000):
+        path = tmp_path / str(n_steps)
+        if not is_first:
+            saved(path, 1)
+        whole = True
+        with failing(monkeypatch, n_steps, error) as done:
+            try:
+                write_index(path, *content(2))
+            except type(error) as caught:
+                assert caught is error  # noqa: PT017 # a failed removal may go unnoticed
+                whole = False
+        failed_at = done[n_steps] if n_steps < len(done) else None
+        if (path / META).exists():
+            read = read_index(path)
+            assert same(read, content(2)) or (same(read, content(1)) and not is_first)
+            assert failed_at == "unlink" or files_in(path) == named_files(path)
+        else:
+            assert is_first
+            assert failed_at == "unlink" or not path.exists() or files_in(path) <= {LOCK}
+        saved(path, 3)
+        assert_is_one_of(path, (3,))
+        if whole and failed_at is None:
+            assert n_steps > 15
+            return
+    pytest.fail("the save never ends")
+
+
+def test_files_beyond_a_limit(tmp_path: Path) -> None:
+    """A file that may not grow any more fails the save with its reason, and leaves the old index.
+
+    The system refuses the write itself, whatever numpy or Python make of it.
+    """
+    saved(tmp_path, 1)
+    script = f"""
+import errno, resource, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_storage import content, files_in, named_files, same
+from l2route.storage import read_index, write_index
+path = Path({str(tmp_path)!r})
+for limit in range(0, 200_000, 9_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        write_index(path, *content(2, 4000))
+    except OSError as error:
+        assert error.errno == errno.EFBIG, repr(error)
+    else:
+        raise AssertionError(f"nothing failed at {{limit}}")
+    assert same(read_index(path), content(1))
+    assert files_in(path) == named_files(path)
+resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, resource.RLIM_INFINITY))
+write_index(path, *content(1))
+print("held")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "held\n", ran.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("mounting is not allowed here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk(small_disk: Path) -> None:
+    """A save for which there is no room fails; the old index stays and can be saved again.
+
+    So it is after a save that was killed and left its files.
+    """
+    path = small_disk / "index"
+    write_index(path, *content(1, 4000))  # 320 KB of a megabyte
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left on device"):
+            write_index(path, *content(2, 9000))
+        assert same(read_index(path), content(1, 4000))
+        assert files_in(path) == named_files(path)
+        write_index(path, *content(1, 4000))
+    (path / f".vectors.{'0' * 16}.npy.{'0' * 16}.partial").write_bytes(bytes(500_000))
+    write_index(path, *content(3, 4000))
+    assert same(read_index(path), content(3, 4000))
+    assert files_in(path) == named_files(path)
+
+
+def test_a_killed_save_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    """A process killed amid its saves leaves an index that it saved, and the next save tidies."""
+    rng = random.Random(0)
+    path = tmp_path / "index"
+    saved(path, 1)
+    for _ in range(6 * EFFORT):
+        with workers(1) as (process,):
+            for seed in (1, 2) * 50:
+                tell(process, path, seed, 2000)
+            for _ in range(rng.randrange(1, 4)):
+                assert answer_of(process) == "saved"
+            time.sleep(rng.uniform(0, 0.03))
+            process.kill()
+        read = read_index(path)
+        assert any(same(read, content(seed, 2000)) for seed in (1, 2))
+        saved(path, 3)
+        assert files_in(path) == named_files(path)
+
+
+def test_loading_while_another_saves(tmp_path: Path) -> None:
+    """A reader that finds its arrays gone reads the index that replaced them."""
+    saved(tmp_path, 1)
+    stop = threading.Event()
+
+    def save_again() -> None:
+        while not stop.is_set():
+            saved(tmp_path, 2)
+            saved(tmp_path, 1)
+
+    with ThreadPoolExecutor(1) as pool:
+        saver = pool.submit(save_again)
+        try:
+            for _ in range(100 * EFFORT):
+                read = read_index(tmp_path)
+                assert same(read, content(1)) or same(read, content(2))
+        finally:
+            stop.set()
+        saver.result()
+
+
+def test_mapped_loads_while_another_saves(tmp_path: Path) -> None:
+    """An index mapped while it is replaced is the old or the new one, and answers as it does."""
+    indexes = with_everything(), built(graph="hnsw")
+    expected = [index.search(QUERIES, k=5, ef=20) for index in indexes]
+    indexes[0].save(tmp_path)
+    stop = threading.Event()
+
+    def save_again() -> None:
+        while not stop.is_set():
+            for index in reversed(indexes):
+                index.save(tmp_path)
+
+    found = set()
+    with ThreadPoolExecutor(1) as pool:
+        saver = pool.submit(save_again)
+        try:
+            for trial in range(100 * EFFORT):
+                mapped = load(tmp_path, mmap=True, verify=trial % 2 == 0)
+                result = mapped.search(QUERIES, k=5, ef=20)
+                same_as = [i for i, each in enumerate(expected) if same_results(each, result)]
+                assert len(same_as) == 1
+                found |= set(same_as)
+        finally:
+            stop.set()
+        saver.result()
+    assert found == {0, 1}
