@@ -27,6 +27,10 @@ class Server:
     with_ranges: bool = True
     cut_after: int | None = None
     """Bytes after which every connection is cut."""
+    length: str | None = "right"
+    """Content-Length to claim; none if None."""
+    ranges: str | None = None
+    """Content-Range to say beside an error."""
     statuses: list[int] = field(default_factory=list)
     """Errors to answer with, before anything else."""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
@@ -53,7 +57,10 @@ class Server:
     ) -> None:
         """Send a body, or as much of it as the server's habits allow."""
         handler.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+        if self.length is not None:
+            length = str(len(body)) if self.length == "right" else self.length
+            headers = {**headers, "Content-Length": length}
+        for name, value in headers.items():
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(body[: self.cut_after])
@@ -62,7 +69,8 @@ class Server:
         self, handler: BaseHTTPRequestHandler, status: int, headers: Mapping[str, str] | None = None
     ) -> None:
         """Answer with an error."""
-        self.send(handler, status, b"no", headers or {})
+        headers = headers or ({} if self.ranges is None else {"Content-Range": self.ranges})
+        self.send(handler, status, b"no", headers)
 
     def remote(self, name: str, checksum: str | None = "right", **options: Any) -> RemoteFile:
         """Describe one of the files, with its checksum."""

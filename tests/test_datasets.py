@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import io
+import lzma
 import re
 import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 
 from l2route.data import METRICS, Dataset
-from l2route.datasets import PublicDataset, Split, demo_words, list_datasets, load
+from l2route.datasets import PublicDataset, Split, _extract, demo_words, list_datasets, load
 from l2route.formats import read_array, write_array
 from local_servers import BODY, serving
 
@@ -66,10 +68,10 @@ def tar_bytes(members: Mapping[str, bytes | tarfile.TarInfo]) -> bytes:
     return buffer.getvalue()
 
 
-def zip_bytes(members: Mapping[str, bytes]) -> bytes:
+def zip_bytes(members: Mapping[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     """Pack members into a zip."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -157,6 +159,35 @@ def test_malicious_members_do_nothing(tmp_path: Path) -> None:
             load(replace(entry, files=(server.remote("links.tar.gz"),)), tmp_path / "in")
     assert not list(tmp_path.parent.rglob("evil.txt"))
     assert not [path for path in (tmp_path / "in").iterdir() if path.is_dir()]
+
+
+def long_header_tar() -> bytes:
+    """A tar with a name of 64 MB, which is read before any member is known."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 64 << 20
+    return gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(info.size) + bytes(1024))
+
+
+ZEROS = bytes(64 << 20)
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "member.tar.gz": lambda: tar_bytes({"wanted": ZEROS}),
+    "other.tar.gz": lambda: tar_bytes({"other": ZEROS, "wanted": b"x"}),
+    "header.tar.gz": long_header_tar,
+    "member.tar.xz": lambda: lzma.compress(gzip.decompress(tar_bytes({"wanted": ZEROS}))),
+    "member.zip": lambda: zip_bytes({"wanted": ZEROS}, zipfile.ZIP_DEFLATED),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_an_archive_that_swells_is_refused(tmp_path: Path, name: str) -> None:
+    """Of an archive no more is extracted than vectors can be packed into it."""
+    archive, into = tmp_path / name, tmp_path / "into"
+    into.mkdir()
+    archive.write_bytes(BOMBS[name]())
+    assert archive.stat().st_size < 200_000
+    with pytest.raises(ValueError, match=rf"{name}: expected at most \d+ bytes in the archive"):
+        _extract(archive, ["wanted"], into)
+    assert sum(file.stat().st_size for file in into.iterdir()) < 8 << 20
 
 
 @pytest.mark.parametrize("name", ["sift1m", "glove.6b.50d"])

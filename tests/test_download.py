@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import os
 import socketserver
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,6 +89,89 @@ def test_hopeless_connections_are_given_up(tmp_path: Path) -> None:
     assert (tmp_path / "a.bin.part").read_bytes() == BODY[:100]
     with pytest.raises(OSError, match=r"expected the file, got .*refused"):
         download(server.remote("a.bin"), tmp_path, timeout=1)
+
+
+@pytest.mark.parametrize(("n_cut", "size"), [(1, None), (1, 10**6), (5000, 10**6), (60_000, None)])
+def test_a_trickle_is_given_up(tmp_path: Path, n_cut: int, size: int | None) -> None:
+    """Connections that each bring next to nothing of the file are not taken up for ever."""
+    body = BODY[: 10**6]
+    with serving({"a.bin": body}, cut_after=n_cut) as server:
+        with pytest.raises(OSError, match=f"got {4 * n_cut} before the connection closed"):
+            download(server.remote("a.bin", size=size), tmp_path)
+        assert len(server.requests) == 4
+
+
+def test_starting_over_is_no_progress(tmp_path: Path) -> None:
+    """A server that always starts over, and gets farther only than last time, is given up."""
+    lengths = itertools.cycle([1_000_000, 500_000])
+    with serving({"a.bin": BODY}, with_ranges=False) as server:
+
+        class Cutting(list[tuple[str, str | None]]):
+            def append(self, request: tuple[str, str | None]) -> None:
+                super().append(request)
+                server.cut_after = next(lengths)
+
+        server.requests = Cutting()
+        with pytest.raises(OSError, match="before the connection closed"):
+            download(server.remote("a.bin"), tmp_path)
+        assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize("length", [None, "right"])
+@pytest.mark.parametrize("options", [{"size": 100_000}, {"head": 100_000}])
+def test_no_more_is_written_than_is_known(
+    tmp_path: Path, length: str | None, options: dict[str, int]
+) -> None:
+    """A body larger than the file is known to be is not written, whatever length it claims."""
+    seen = 0
+
+    def watch(done: int, total: int | None) -> None:
+        nonlocal seen
+        seen = max(seen, *(path.stat().st_size for path in tmp_path.iterdir()))
+
+    checksum = f"sha256:{hashlib.sha256(BODY[:100_000]).hexdigest()}"
+    with serving({"a.bin": BODY}, length=length, with_ranges=False) as server:
+        file = server.remote("a.bin", checksum, **options)
+        if "head" in options:
+            assert download(file, tmp_path, progress=watch).stat().st_size == 100_000
+        else:
+            with pytest.raises(ValueError, match=r"expected 100000 bytes, got \d+ or more"):
+                download(file, tmp_path, progress=watch)
+            assert list(tmp_path.iterdir()) == []
+    assert seen <= 100_000
+
+
+@pytest.mark.parametrize("length", ["abc", "-5", "", "1e3", "9" * 5000])
+def test_a_length_that_is_none_is_an_error(tmp_path: Path, length: str) -> None:
+    """A Content-Length that is no number is an OSError that says so."""
+    message = r"a\.bin: expected the file, got expected a length"
+    with (
+        serving({"a.bin": BODY}, length=length) as server,
+        pytest.raises(OSError, match=message),
+    ):
+        download(server.remote("a.bin", size=len(BODY)), tmp_path)
+
+
+@pytest.mark.parametrize("head", [None, 100])
+def test_a_range_refused_from_the_start_is_an_error(tmp_path: Path, head: int | None) -> None:
+    """A server that has no bytes at all to give, from the first on, is an OSError with its name."""
+    with serving({"a.bin": b""}, statuses=[416] * 9) as server:
+        server.ranges = "bytes */0"
+        with pytest.raises(OSError, match=r"a\.bin: expected the file, got HTTP Error 416"):
+            download(server.remote("a.bin", head=head), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.bin", "a.bin.part", "a.bin.sha256"])
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_refused(tmp_path: Path, name: str, put: Callable[[Path], None]) -> None:
+    """A pipe or a directory where a download keeps its files is an error, and nobody waits."""
+    put(tmp_path / name)
+    with (
+        serving({"a.bin": BODY}) as server,
+        pytest.raises(ValueError, match=f"{name}: expected a regular file, got a"),
+    ):
+        download(server.remote("a.bin", None), tmp_path)
 
 
 def test_passing_errors_are_retried(tmp_path: Path) -> None:

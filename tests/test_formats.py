@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import sys
@@ -211,6 +212,55 @@ def test_missing_file_is_file_not_found(tmp_path: Path) -> None:
     (tmp_path / "d.npy").mkdir()
     with pytest.raises(ValueError, match="expected a regular file"):
         read_array(tmp_path / "d.npy")
+
+
+def link_out(file: Any, other: Path) -> dict[str, str]:
+    """Put everything into a HDF5 file that can lead to another, and tell how it is refused."""
+    file["external"] = h5py.ExternalLink(str(other), "/x")
+    file["outside"] = h5py.ExternalLink(str(other), "/")
+    file["soft"] = h5py.SoftLink("/external")
+    file["inner"] = h5py.SoftLink("/here")
+    file.create_group("g")["external"] = h5py.ExternalLink(str(other), "/x")
+    layout = h5py.VirtualLayout((2, 3), "f4")
+    layout[:] = h5py.VirtualSource(str(other), "x", (2, 3))
+    file.create_virtual_dataset("virtual", layout)
+    file.create_dataset("stored", (2, 3), "f4", external=[(str(other), 0, 24)])
+    return {
+        "external": "expected external to be within the file, got a link",
+        "outside/x": "expected outside/x to be within the file, got a link",
+        "soft": "expected soft to be within the file, got a link",
+        "inner": "expected inner to be within the file, got a link",
+        "g/external": "expected g/external to be within the file, got a link",
+        "virtual": "expected virtual to be a dataset within the file",
+        "stored": "expected stored to be a dataset within the file",
+    }
+
+
+@pytest.mark.parametrize("is_pipe", [False, True])
+def test_hdf5_leads_to_no_other_file(tmp_path: Path, is_pipe: bool) -> None:
+    """What is not in the HDF5 file itself is refused, and the file that it is in is not opened."""
+    path, other = tmp_path / "a.h5", tmp_path / "other.h5"
+    with h5py.File(path, "w") as file:
+        file["here"] = np.ones((2, 3), "f4")
+        messages = link_out(file, other)
+    os.mkfifo(other) if is_pipe else write_hdf5(other, {"x": np.ones((2, 3), "f4")}, {})
+    np.testing.assert_array_equal(read_array(f"{path}:here"), np.ones((2, 3)))
+    assert set(list_keys(path)) >= {"here", "external", "soft"}
+    for key, message in messages.items():
+        with pytest.raises(ValueError, match=message):
+            read_array(f"{path}:{key}")
+    with pytest.raises(ValueError, match=r"expected a key out of .*here.*, got 'absent/x'"):
+        read_array(f"{path}:absent/x")
+    with pytest.raises(ValueError, match=r"expected a key out of .*here.*, got 'here/x'"):
+        read_array(f"{path}:here/x")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_named_pipe_is_refused(tmp_path: Path, suffix: str) -> None:
+    """Vectors are read from regular files: a pipe is an error, and nobody waits for it."""
+    os.mkfifo(tmp_path / f"a{suffix}")
+    with pytest.raises(ValueError, match="expected a regular file, got a named pipe"):
+        read_array(tmp_path / keyed(suffix))
 
 
 def mutate(raw: bytes, rng: random.Random) -> bytes:

@@ -287,6 +287,23 @@ def test_a_damaged_file_is_replaced(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [content]
 
 
+def test_what_is_no_file_is_not_read(graph: Graph, tmp_path: Path) -> None:
+    """A named pipe in the place of a block is replaced; a directory is refused, not removed."""
+    sound = HopOracle(graph, np.arange(9), cache=tmp_path).block(0)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    np.testing.assert_array_equal(HopOracle(graph, np.arange(9), cache=tmp_path).block(0), sound)
+    assert file.is_file()
+    file.unlink()
+    file.mkdir()
+    abandoned = tmp_path / "0123.partial"
+    abandoned.mkdir()
+    os.utime(abandoned, (0, 0))
+    with pytest.raises(ValueError, match=r"\.npy: expected a file, got a directory"):
+        HopOracle(graph, np.arange(9), cache=tmp_path).block(0)
+
+
 def _exit(*_: object, **__: object) -> None:
     os._exit(7)
 

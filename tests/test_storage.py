@@ -6,9 +6,10 @@ import io
 import json
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -373,6 +374,43 @@ def test_missing_files_are_missing(tmp_path: Path) -> None:
         (tmp_path / "index" / entry["file"]).unlink()
         with pytest.raises(FileNotFoundError, match=entry["file"]):
             read_index(tmp_path / "index")
+
+
+def put_pipe(path: Path) -> None:
+    """Make a named pipe, which blocks who opens it to read."""
+    os.mkfifo(path)
+
+
+def put_socket(path: Path) -> None:
+    """Make a socket, by a name that is short enough for one."""
+    with socket.socket(socket.AF_UNIX) as end, chdir(path.parent):
+        end.bind(path.name)
+
+
+@pytest.mark.parametrize("put", [put_pipe, put_socket, Path.mkdir], ids=["pipe", "socket", "dir"])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_only_regular_files_are_read(
+    tmp_path: Path, put: Callable[[Path], None], mmap: bool
+) -> None:
+    """A pipe, a socket or a directory instead of a file is refused by name, and nothing waits.
+
+    Saving replaces it, unless it is a directory.
+    """
+    saved(tmp_path)
+    for name in sorted(named_files(tmp_path) - {LOCK}):
+        (tmp_path / name).unlink()
+        put(tmp_path / name)
+        with pytest.raises(ValueError, match=rf"{name}: expected a regular file, got a"):
+            read_index(tmp_path, mmap=mmap)
+        if put is Path.mkdir or name == META:
+            with pytest.raises((ValueError, OSError), match="expected"):
+                saved(tmp_path)
+            (tmp_path / name).rmdir() if put is Path.mkdir else (tmp_path / name).unlink()
+            for file in files_in(tmp_path):
+                (tmp_path / file).unlink()
+        saved(tmp_path)
+        assert same(read_index(tmp_path), content(1))
+        assert files_in(tmp_path) == named_files(tmp_path)
 
 
 def test_files_beside_an_index_do_not_matter(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,21 @@ def test_damaged_cache_is_computed_again(tmp_path: Path) -> None:
         again = exact_neighbors(base, queries, 3, cache=tmp_path)
         np.testing.assert_array_equal(again.ids, first.ids)
         np.testing.assert_array_equal(again.distances, first.distances)
+
+
+def test_what_is_no_file_is_not_read_from_the_cache(tmp_path: Path) -> None:
+    """A named pipe in the place of a cached file is replaced; a directory is refused at once."""
+    base, queries = draw(60), draw(5, seed=1)
+    first = exact_neighbors(base, queries, 3, cache=tmp_path)
+    (path,) = tmp_path.glob("truth-*.npz")
+    path.unlink()
+    os.mkfifo(path)
+    np.testing.assert_array_equal(exact_neighbors(base, queries, 3, cache=tmp_path).ids, first.ids)
+    assert path.is_file()
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match=r"\.npz: expected a file, got a directory"):
+        exact_neighbors(base, queries, 3, cache=tmp_path)
 
 
 def test_truth_of_a_user_is_read(tmp_path: Path) -> None:

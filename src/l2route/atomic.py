@@ -11,8 +11,8 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 _TOKEN_BYTES = 8
 _POLL_SECONDS = 0.01  # between two attempts at a lock that another holds
@@ -80,7 +80,7 @@ def is_partial(name: str, of: str) -> bool:
     return re.fullmatch(rf"\.({of})\.[0-9a-f]{{{2 * _TOKEN_BYTES}}}\.partial", name) is not None
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file to read it, unless it is a directory, a pipe, a socket or a device.
 
     A named pipe would block until somebody writes to it. What is opened is what is checked, so

@@ -6,18 +6,20 @@ The splits of the paper (section 4.2) are ``sift100k``, ``deep1b-sample`` and ``
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import gzip
 import hashlib
+import lzma
 import shutil
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,13 @@ from l2route.download import Progress, RemoteFile, download
 from l2route.formats import read_array
 
 _CHUNK_BYTES = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError)
+_MAX_INFLATION = 32  # times its size that an archive may inflate to; public ones stay below four
+_ALWAYS_EXTRACTED = 1 << 20  # bytes that even the smallest archive may have in it
+_INFLATED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_BROKEN = (
+    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError),
+    *(lzma.LZMAError, NotImplementedError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,21 +325,47 @@ def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
     return list(targets.values())
 
 
+class _BoundedReader:
+    """What comes out of an archive, as long as it is no more than vectors can be packed into it.
+
+    Args:
+        source: the stream that inflates it, or a member.
+        archive: the file.
+    """
+
+    def __init__(self, source: IO[bytes], archive: Path) -> None:
+        self._source, self._archive = source, archive
+        self._limit = max(_ALWAYS_EXTRACTED, _MAX_INFLATION * archive.stat().st_size)
+        self._n_read = 0
+
+    def read(self, n_bytes: int = _CHUNK_BYTES, /) -> bytes:
+        """The next bytes, at most so many."""
+        chunk = self._source.read(min(n_bytes, _CHUNK_BYTES))
+        self._n_read += len(chunk)
+        if self._n_read > self._limit:
+            expected = f"at most {self._limit} bytes in the archive"
+            raise ValueError(f"{self._archive}: expected {expected}, got more")
+        return chunk
+
+
 def _extract_zip(archive: Path, targets: dict[str, Path]) -> None:
     with zipfile.ZipFile(archive) as file:
         for name in targets.keys() & set(file.namelist()):
             with file.open(name) as source, targets[name].open("wb") as output:
-                shutil.copyfileobj(source, output, _CHUNK_BYTES)
+                shutil.copyfileobj(_BoundedReader(source, archive), output, _CHUNK_BYTES)
 
 
 def _extract_tar(archive: Path, targets: dict[str, Path]) -> None:
-    with tarfile.open(archive) as file:
-        for member in file:  # in one pass: a compressed tar has no index
-            target = targets.get(member.name.removeprefix("./"))
-            if target is None:
-                continue
-            source = file.extractfile(member) if member.isreg() else None
-            if source is None:
-                raise ValueError(f"{archive}: expected {member.name} to be a regular file")
-            with source, target.open("wb") as output:
-                shutil.copyfileobj(source, output, _CHUNK_BYTES)
+    opener = _INFLATED.get(archive.suffix, open)
+    with opener(archive, "rb") as inflated:
+        bounded: Any = _BoundedReader(inflated, archive)  # tarfile needs no more than its `read`
+        with tarfile.open(fileobj=bounded, mode="r|") as file:
+            for member in file:  # in one pass: a compressed tar has no index
+                target = targets.get(member.name.removeprefix("./"))
+                if target is None:
+                    continue
+                source = file.extractfile(member) if member.isreg() else None
+                if source is None:
+                    raise ValueError(f"{archive}: expected {member.name} to be a regular file")
+                with source, target.open("wb") as output:
+                    shutil.copyfileobj(source, output, _CHUNK_BYTES)

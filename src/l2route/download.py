@@ -1,11 +1,13 @@
-"""Files from elsewhere: downloaded with resuming, verified before they count."""
+"""Files from elsewhere: downloaded with resuming, verified before they count.
+
+A server is not trusted: it cannot have more written than the size that is known, nor keep a
+download going by a few bytes at a time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
-import math
-import os
 import re
 import time
 import urllib.error
@@ -15,15 +17,17 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
-from l2route.atomic import replacing
+from l2route.atomic import open_regular, publish, replacing, size_of
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and the bytes in all, if known."""
 
 _CHUNK_BYTES = 1 << 20
-_N_TRIES = 4  # failures in a row, without a byte gained, before a download is given up
+_N_TRIES = 4  # failures in a row, each with little gained, before a download is given up
+_MIN_GAIN = 1 << 16  # bytes for which a connection that broke off does not count as a failure,
+_MIN_SHARE = 64  # or one part in so many of the file, where that is less
 _RETRY_SECONDS = 0.25  # before the first retry; doubled before each further one
 
 
@@ -36,9 +40,14 @@ class RemoteFile:
     checksum: str | None
     """``sha256:`` or ``md5:`` and the digest; None where it is unknown."""
     size: int | None = None
-    """Bytes of the whole file, if known."""
+    """Bytes of the whole file, if known: no more are written."""
     head: int | None = None
     """Bytes to fetch from the start, where the whole is far larger than what is needed."""
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes of the local copy, if known."""
+        return self.size if self.head is None else self.head
 
     @property
     def name(self) -> str:
@@ -67,13 +76,13 @@ def download(
     """
     target = Path(directory) / file.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
+    if size_of(target) is not None:
         _verify(file, target, target)
         return target
     part = target.with_name(f"{target.name}.part")
     _fetch(file, part, progress or _ignore, timeout)
     _verify(file, part, target)
-    os.replace(part, target)
+    publish(part, target)
     return target
 
 
@@ -82,16 +91,18 @@ def _ignore(done: int, total: int | None) -> None:
 
 
 def _verify(file: RemoteFile, path: Path, target: Path) -> None:
-    expected_size, size = file.head or file.size, path.stat().st_size
-    if expected_size is not None and size != expected_size:
+    size = path.stat().st_size
+    if file.n_bytes is not None and size != file.n_bytes:
         path.unlink()
-        raise ValueError(f"{file.url}: expected {expected_size} bytes, got {size}; removed {path}")
+        raise ValueError(f"{file.url}: expected {file.n_bytes} bytes, got {size}; removed {path}")
     record = target.with_name(f"{target.name}.sha256")
     expected, origin = file.checksum, "known"
-    if expected is None and record.exists():
-        expected, origin = f"sha256:{record.read_text()[:64]}", f"recorded in {record}"
+    if expected is None and size_of(record) is not None:
+        with open_regular(record) as stream:
+            expected = f"sha256:{stream.read(64).decode('ascii', 'replace')}"
+        origin = f"recorded in {record}"
     algorithm = "sha256" if expected is None else expected.partition(":")[0]
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         digest = hashlib.file_digest(stream, algorithm).hexdigest()
     got = f"{algorithm}:{digest}"
     if expected is None:
@@ -107,17 +118,17 @@ def _verify(file: RemoteFile, path: Path, target: Path) -> None:
 def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> None:
     if file.url.partition(":")[0] not in ("http", "https", "ftp"):
         raise ValueError(f"expected an address in http, https or ftp, got {file.url!r}")
-    if _size(part) > (file.head or file.size or math.inf):
+    if file.n_bytes is not None and _left_of(part) > file.n_bytes:
         part.unlink()
-    n_failures = 0
+    n_failures, farthest = 0, _left_of(part)
     while True:
-        offset = _size(part)
+        offset = _left_of(part)
         try:
             return _fetch_rest(file, part, offset, report, timeout)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code == 416 and error.headers["Content-Range"] == f"bytes */{offset}":
-                    return None  # the part is the whole
+                if _is_whole(error, offset):
+                    return None
                 if error.code == 416:
                     part.unlink(missing_ok=True)
                 elif error.code < 500 and error.code not in (408, 429):
@@ -125,54 +136,85 @@ def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> No
             failure: Exception = error
         except (OSError, http.client.HTTPException) as error:
             failure = error
-        n_failures = 1 if _size(part) > offset else n_failures + 1
-        if n_failures == _N_TRIES:
+        gain = _left_of(part) - farthest
+        n_failures = 1 if gain >= _worthwhile_gain(file) else n_failures + 1
+        farthest += max(gain, 0)
+        if n_failures >= _N_TRIES:
             raise OSError(f"{file.url}: expected the file, got {failure}") from failure
         time.sleep(_RETRY_SECONDS * 2 ** (n_failures - 1))
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _is_whole(error: urllib.error.HTTPError, offset: int) -> bool:
+    """Whether a server says that there is nothing beyond what is there already."""
+    return (
+        offset > 0 and error.code == 416 and error.headers["Content-Range"] == f"bytes */{offset}"
+    )
+
+
+def _worthwhile_gain(file: RemoteFile) -> int:
+    share = _MIN_GAIN if file.n_bytes is None else file.n_bytes // _MIN_SHARE
+    return max(1, min(_MIN_GAIN, share))
+
+
+def _left_of(part: Path) -> int:
+    """Bytes that an earlier attempt left."""
+    return size_of(part) or 0
 
 
 def _fetch_rest(
     file: RemoteFile, part: Path, offset: int, report: Progress, timeout: float
 ) -> None:
-    if offset and offset == (file.head or file.size):
+    if offset and offset == file.n_bytes:
         return
     request = urllib.request.Request(file.url, headers={"User-Agent": "l2route"})
     if offset or file.head:
         request.add_header("Range", f"bytes={offset}-{file.head - 1 if file.head else ''}")
     with urllib.request.urlopen(request, timeout=timeout) as response:
-        start, total = _body_range(response)
+        start, end = _body_range(response)
         if start not in (0, offset):
             part.unlink(missing_ok=True)
             raise OSError(f"expected bytes from {offset}, got them from {start}")
         if file.head is not None:
-            total = file.head if total is None else min(total, file.head)
+            end = file.head if end is None else min(end, file.head)
         with part.open("ab" if start else "wb") as output:
-            _copy(response, output, start, total, report)
+            _copy(response, output, start, end, report, file)
 
 
 def _body_range(response: Any) -> tuple[int, int | None]:
     """Tell which bytes of the file a response holds, from start up to an end if it is known."""
     if response.status == 206:
-        span = re.match(r"bytes (\d+)-(\d+)/", response.headers.get("Content-Range", ""))
-        if span is None:
+        span = re.match(r"bytes (\d{1,18})-(\d{1,18})/", response.headers.get("Content-Range", ""))
+        if span is None or int(span[2]) < int(span[1]):
             raise OSError(f"expected a range of bytes, got {response.headers['Content-Range']!r}")
         return int(span[1]), int(span[2]) + 1
     length = response.headers["Content-Length"]
-    return 0, None if length is None else int(length)
+    if length is None:
+        return 0, None
+    if re.fullmatch(r"\d{1,18}", length.strip()) is None:
+        raise OSError(f"expected a length in bytes, got {length!r}")
+    return 0, int(length)
 
 
-def _copy(source: Any, output: IO[bytes], start: int, total: int | None, report: Progress) -> None:
+def _copy(
+    source: Any, output: IO[bytes], start: int, end: int | None, report: Progress, file: RemoteFile
+) -> None:
+    limit = file.n_bytes
+    if end is not None and limit is not None and end > limit:
+        _refuse_more(file, output, end)
     done = start
-    while total is None or done < total:
-        chunk = source.read(_CHUNK_BYTES if total is None else min(_CHUNK_BYTES, total - done))
+    while end is None or done < end:
+        chunk = source.read(_CHUNK_BYTES if end is None else min(_CHUNK_BYTES, end - done))
         if not chunk:
             break
-        output.write(chunk)
         done += len(chunk)
-        report(done, total)
-    if total is not None and done < total:
-        raise ConnectionError(f"expected {total} bytes, got {done} before the connection closed")
+        if limit is not None and done > limit:
+            _refuse_more(file, output, done)
+        output.write(chunk)
+        report(done, end)
+    if end is not None and done < end:
+        raise ConnectionError(f"expected {end} bytes, got {done} before the connection closed")
+
+
+def _refuse_more(file: RemoteFile, output: IO[bytes], got: int) -> NoReturn:
+    Path(output.name).unlink(missing_ok=True)
+    raise ValueError(f"{file.url}: expected {file.n_bytes} bytes, got {got} or more; removed them")

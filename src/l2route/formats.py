@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -294,16 +294,16 @@ def _read_npz_array(path: Path, key: str | None) -> NDArray[Any]:
         keys = _npz_keys(archive)
         if key is None and len(keys) == 1:
             key = keys[0]
-        array = _read_member(path, archive, _check_key(path, key, keys))
+        if key is None or key not in keys:
+            got = "none" if key is None else repr(key)
+            raise ValueError(f"{path}: expected a key out of {_names_in(keys)}, got {got}")
+        array = _read_member(path, archive, key)
     _check_layout(path, array.shape, array.dtype)
     return array
 
 
-def _check_key(path: Path, key: str | None, keys: tuple[str, ...]) -> str:
-    if key is None or key not in keys:
-        got = "none" if key is None else repr(key)
-        raise ValueError(f"{path}: expected a key out of {', '.join(keys) or 'none'}, got {got}")
-    return key
+def _names_in(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
@@ -334,8 +334,8 @@ def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
     h5py = _import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         if key is None:
-            _check_key(path, key, tuple(str(name) for name in file))
-        dataset = _follow(path, file, str(key))
+            raise ValueError(f"{path}: expected a key out of {_names_in(file)}, got none")
+        dataset = _follow(path, file, key)
         if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
             raise ValueError(f"{path}: expected {key} to be a dataset within the file, got none")
         _check_layout(path, dataset.shape or (), dataset.dtype)
@@ -350,8 +350,7 @@ def _follow(path: Path, file: Any, key: str) -> Any:
     node = file
     for name in filter(None, key.split("/")):
         if not isinstance(node, h5py.Group) or not node.id.links.exists(name.encode()):
-            _check_key(path, key, tuple(str(name) for name in file))
-            raise ValueError(f"{path}: expected a group with {name} in it, got none at {key}")
+            raise ValueError(f"{path}: expected a key out of {_names_in(file)}, got {key!r}")
         if node.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
             raise ValueError(f"{path}: expected {key} to be within the file, got a link")
         node = node[name]

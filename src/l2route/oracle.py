@@ -11,10 +11,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import index as index_of
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from threading import Lock
 from typing import Any
 
@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.atomic import replacing
 from l2route.graph import Graph, hops_from
 from l2route.memory import aligned_zeros
+from l2route.npy import map_npy, write_npy
 
 BLOCK_TARGETS = 512
 """Targets of a block: the bits of a cache line."""
@@ -323,6 +325,8 @@ class BlockCache:
     def read(self, key: str) -> NDArray[np.uint64] | None:
         """The array of a key, mapped and its checksum verified; None if there is none."""
         for path in sorted(self.directory.glob(f"{key}.*.npy")):
+            if path.is_dir():
+                raise ValueError(f"{path}: expected a file, got a directory")
             array = _read_verified(path)
             if array is not None:
                 return array
@@ -331,34 +335,23 @@ class BlockCache:
 
     def write(self, key: str, array: NDArray[np.uint64]) -> None:
         """Keep an array under its key."""
-        final = self.directory / f"{key}.{_checksum(array)}.npy"
-        with NamedTemporaryFile(
-            dir=self.directory, prefix=f"{key}.", suffix=".partial", delete=False
-        ) as stream:
-            try:
-                np.lib.format.write_array(stream, array, allow_pickle=False)
-                stream.flush()
-                os.fsync(stream.fileno())
-                os.replace(stream.name, final)
-            except BaseException:
-                Path(stream.name).unlink(missing_ok=True)
-                raise
+        path = self.directory / f"{key}.{_checksum(array)}.npy"
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            write_npy(stream, array)
 
     def _remove_abandoned(self) -> None:
         """Remove what crashed writers left; files of other processes at work are younger."""
         for path in self.directory.glob("*.partial"):
-            try:
+            with suppress(OSError):  # its writer was alive and has renamed it; or it is no file
                 if time.time() - path.stat().st_mtime > _ABANDONED:
                     path.unlink()
-            except FileNotFoundError:
-                continue  # its writer was alive and has renamed it
 
 
 def _read_verified(path: Path) -> NDArray[np.uint64] | None:
     """A mapped array whose content has the checksum in the file's name, or None."""
     try:
-        array = np.asarray(np.lib.format.open_memmap(path, mode="r"))
-    except Exception:  # numpy's header parser raises many kinds on damaged files
+        array = np.asarray(map_npy(path))
+    except (OSError, ValueError):
         return None
     expected = path.name.split(".")[1]
     is_sound = array.dtype == np.uint64 and array.flags.c_contiguous

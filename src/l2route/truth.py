@@ -66,6 +66,8 @@ def exact_neighbors(
         return _find(vectors, probes, k, chosen, report)
     key = _content_key(vectors, probes, k, chosen)
     path = Path(cache) / f"truth-{key}.npz"
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a directory")
     truth = _read_cached(path, key, (len(probes), k), len(vectors))
     if truth is None:
         path.parent.mkdir(parents=True, exist_ok=True)
