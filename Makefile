@@ -6,7 +6,7 @@ CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
 LINTED := src tests benchmarks examples
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*.cpp tests/*.cpp)
 
-.PHONY: demo test lint format stubs sanitize profile paper-smoke clean
+.PHONY: demo test lint format stubs sanitize fuzz profile paper-smoke clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -51,7 +51,15 @@ sanitize: $(VENV)/core
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_index_files.py tests/test_storage.py \
-	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py tests/test_compression.py
+	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py tests/test_compression.py \
+	  tests/test_forged_indexes.py
+
+# Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves
+# that meet, kills, vector files.
+FUZZ ?= 20
+fuzz: $(VENV)/core
+	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/test_forged_indexes.py tests/test_fuzz_index.py \
+	  tests/test_saves.py tests/test_formats.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

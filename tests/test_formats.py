@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from fuzzing import EFFORT
 from l2route.formats import (
     SUFFIXES,
     first_nonfinite_row,
@@ -302,7 +303,7 @@ def test_any_bytes_give_an_array_or_a_value_error(tmp_path: Path, suffix: str) -
     write_array(tmp_path / keyed(suffix), array)
     raw = (tmp_path / f"a{suffix}").read_bytes()
     messages = []
-    for _ in range(300):
+    for _ in range(300 * EFFORT):
         rewrite(tmp_path / f"a{suffix}", mutate(raw, rng))
         mmap = rng.random() < 0.5
         message = refusal(read_array, tmp_path / keyed(suffix), mmap=mmap)
@@ -324,7 +325,7 @@ def test_any_bytes_in_listings_too(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     write_array(f"{path}:x", np.ones((3, 2), np.float32))
     raw = path.read_bytes()
-    for _ in range(200):
+    for _ in range(200 * EFFORT):
         rewrite(path, mutate(raw, rng))
         for read in (list_keys, read_npz if suffix == ".npz" else read_attributes):
             message = refusal(read, path)

@@ -106,6 +106,10 @@ def set_layer(vertices: list[int]) -> Edit:
     return edit
 
 
+FLOATS = (
+    *("vectors", "space0_rows", "space0_matrix", "space1_rows", "space1_bias", "space2_lowest"),
+    *("space2_steps", "space2_bias", "validation_queries"),
+)
 BAD_INDEXES: dict[str, Edit] = {
     "no dim": lambda meta, _: meta.pop("dim"),
     "dim 0": lambda meta, _: meta.update(dim=0),
@@ -184,6 +188,10 @@ BAD_INDEXES: dict[str, Edit] = {
     "validation neighbors int64": lambda _, arrays: arrays.update(
         validation_neighbors=arrays["validation_neighbors"].astype("i8")
     ),
+    "validation neighbors beyond": lambda _, arrays: arrays["validation_neighbors"].fill(N),
+    "validation neighbors below": lambda _, arrays: arrays["validation_neighbors"].fill(-1),
+    "labels repeated": lambda _, arrays: arrays["labels"].fill(7),
+    "labels of no answer": lambda _, arrays: arrays["labels"].put(9, -1),
     "settings text": lambda meta, _: meta.update(settings="wide"),
     "setting without k": lambda meta, _: meta["settings"][0].pop("k"),
     "setting of no width": lambda meta, _: meta["settings"][0].update(ef=None, slack=None),
@@ -226,6 +234,38 @@ def test_an_inconsistent_index_is_refused(
     write_index(tmp_path / "bad", meta, arrays)
     with pytest.raises(ValueError, match=r"bad: expected"):
         load(tmp_path / "bad", mmap=mmap)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", FLOATS)
+def test_numbers_that_are_none_are_refused_by_name(
+    everything: Path, tmp_path: Path, name: str, value: float
+) -> None:
+    """An array with a NaN or an infinity is refused by its name, of whatever part it is."""
+    meta, arrays = read_index(everything)
+    assert set(FLOATS) == {key for key in arrays if arrays[key].dtype.kind == "f"}
+    for key in ("format", "schema", "arrays"):
+        del meta[key]
+    arrays[name].put(3, value)
+    write_index(tmp_path / "bad", meta, arrays)
+    with pytest.raises(ValueError, match=rf"bad: .*finite numbers in {name}, got NaN or inf in"):
+        load(tmp_path / "bad")
+
+
+def test_what_cannot_be_loaded_is_not_saved(tmp_path: Path) -> None:
+    """An index that loading would refuse is refused by saving, and the old one stays."""
+    good = built()
+    good.save(tmp_path)
+    infinite = built()
+    infinite.base.rows[3, 2] = np.inf
+    called_twice = RoutingIndex(good.base, good.graph, labels=np.zeros(N, np.int64))
+    for bad, message in (
+        (infinite, "expected finite numbers in vectors, got NaN or inf in row 3"),
+        (called_twice, "expected distinct labels, got 0 more than once"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            bad.save(tmp_path)
+        assert same_answers(load(tmp_path), good)
 
 
 def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from l2route.calibration import Loss, Setting, Validation
 from l2route.compression import LARGEST_CODES
 from l2route.data import check_metric
+from l2route.formats import first_nonfinite_row
 from l2route.graph import Graph, UpperLayer
 from l2route.spaces import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
 from l2route.storage import write_index
@@ -75,7 +76,11 @@ def described(space: RoutingSpace) -> dict[str, Any]:
 
 
 def write_parts(path: Path, parts: Parts) -> None:
-    """Write an index into a directory; if that is cut off, what was there stays readable."""
+    """Write an index into a directory; if that is cut off, what was there stays readable.
+
+    What could not be read again is refused before anything is written.
+    """
+    _check_values(parts)
     meta = {
         "metric": parts.base.metric,
         "dim": parts.base.dim,
@@ -112,7 +117,7 @@ def assemble(meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, ver
         losses=tuple(_typed(Loss, entry) for entry in meta.get("losses", ())),
     )
     if verify:
-        _check_rows(parts)
+        _check_values(parts)
     return parts
 
 
@@ -150,18 +155,40 @@ def _validation(arrays: Mapping[str, NDArray[Any]], base: BaseVectors) -> Valida
     neighbors = _require(arrays, "validation_neighbors", ("int32",), 2)
     if queries.shape[1] != base.dim:
         raise ValueError(f"expected validation queries [*, {base.dim}], got {queries.shape}")
+    low, high = int(neighbors.min(initial=0)), int(neighbors.max(initial=0))
+    if low < 0 or high >= len(base.rows):
+        got = f"{low} to {high}"
+        raise ValueError(f"expected validation_neighbors in [0, {len(base.rows)}), got {got}")
     return Validation(queries, neighbors)
 
 
-def _check_rows(parts: Parts) -> None:
-    rows = [(parts.base.rows, parts.base.dim)] + [
-        (space.rows, space.dim) for space in parts.spaces if space.code_bits == 8
-    ]
-    for array, dim in rows:  # any bits are codes of four, and what is beyond has steps of zero
+def _check_values(parts: Parts) -> None:
+    """Look at every number: finite, padded with zeros, of the bits that codes have, distinct."""
+    for name, array in parts.arrays().items():
+        row = first_nonfinite_row(array.reshape(len(array), -1))
+        if row is not None:
+            raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
+    rows = {"vectors": (parts.base.rows, parts.base.dim)}
+    for i, space in enumerate(parts.spaces):
+        if space.code_bits == 8:  # any bits are codes of four, and what is beyond has steps of zero
+            rows[f"space{i}_rows"] = (space.rows, space.dim)
+    for name, (array, dim) in rows.items():
         if array[:, dim:].any():
-            raise ValueError("expected rows padded with zeros beyond their dimension")
+            raise ValueError(f"expected {name} padded with zeros beyond their dimension")
         if array.dtype == np.uint8 and array.max() > LARGEST_CODES[8]:
-            raise ValueError(f"expected codes of at most {LARGEST_CODES[8]}, got {array.max()}")
+            got = array.max()
+            raise ValueError(f"expected codes of at most {LARGEST_CODES[8]} in {name}, got {got}")
+    if parts.labels is not None:
+        _check_labels(parts.labels)
+
+
+def _check_labels(labels: NDArray[np.int64]) -> None:
+    ordered = np.sort(labels)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise ValueError(f"expected distinct labels, got {repeated[0]} more than once")
+    if (labels == -1).any():
+        raise ValueError("expected labels other than -1, which stands for no answer, got one")
 
 
 def _optional(

@@ -1,0 +1,198 @@
+"""Laws of forged indexes: files in order, checksums and all, whose contents are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fuzzing import EFFORT
+from indexes import INDEXES, VALIDATION, N
+from l2route.storage import META, read_index, write_index
+from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
+
+N_EACH = 24 * EFFORT
+Arrays = dict[str, NDArray[Any]]
+Forgery = Callable[[dict[str, Any], Arrays, random.Random], None]
+
+WILD_INTEGERS = [-(2**31), -N, -2, -1, 0, 1, N - 1, N, N + 1, 2**16, 2**31 - 1]
+TYPES = ["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
+SPARE_NAMES = [
+    *("labels", "layer0_vertices", "layer0_neighbors"),
+    *("validation_queries", "validation_neighbors"),
+    *(f"space{i}_{part}" for i in (0, 1, 2) for part in ("rows", "bias")),
+    *(f"space{i}_{part}" for i in (0, 1) for part in ("matrix", "lowest", "steps")),
+]
+
+
+def some_array(arrays: Arrays, rng: random.Random) -> str:
+    """A name; those of small arrays, which say how others are read, as often as of large ones."""
+    return rng.choice(sorted(arrays))
+
+
+def put_values(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Put numbers into an array: wild ones, or such as are in it elsewhere."""
+    name = some_array(arrays, rng)
+    array = arrays[name].copy()
+    if not array.size:
+        return
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    elsewhere = array.ravel()[:1000].tolist()
+    with np.errstate(over="ignore"):  # half floats hold no 3e38
+        for _ in range(rng.choice([1, 1, 3, 10])):
+            value = np.array(rng.choice(rng.choice([wild, elsewhere, range(N)])))
+            array.flat[rng.randrange(array.size)] = value.astype(array.dtype)
+    arrays[name] = array
+
+
+def fill(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Make an array, or a row of it, one number."""
+    name = some_array(arrays, rng)
+    array = arrays[name].copy()
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    with np.errstate(over="ignore"):
+        value = np.array(rng.choice(wild)).astype(array.dtype)
+    array[rng.choice([slice(None), slice(0, 1), slice(-1, None)])] = value
+    arrays[name] = array
+
+
+def cut_or_grow(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Give an array fewer or more rows or columns; or all that have a row per vertex alike."""
+    change: Callable[[NDArray[Any]], NDArray[Any]] = rng.choice([
+        lambda array: array[:-1],
+        lambda array: array[:1],
+        lambda array: array[:0],
+        lambda array: np.concatenate([array, array[-1:]]),
+        lambda array: array[..., :-1],
+        lambda array: array[..., :16],
+        lambda array: np.repeat(array, 2, axis=-1),
+    ])  # fmt: skip
+    together = [name for name in arrays if len(arrays[name]) == N]
+    for name in rng.choice([together, [some_array(arrays, rng)]]):
+        arrays[name] = np.ascontiguousarray(change(arrays[name]))
+
+
+def change_type(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Convert an array, read its bytes as another type, or give it another axis."""
+    name = some_array(arrays, rng)
+    array, dtype = arrays[name], rng.choice(TYPES)
+    with np.errstate(all="ignore"):
+        converted = array.astype(dtype)
+    same_bytes = array.view(np.uint8)
+    changes = [converted, same_bytes, array[None], array[..., None], array.ravel(), array.T]
+    arrays[name] = np.ascontiguousarray(rng.choice(changes))
+
+
+def exchange(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Put one array in another's place, or both in each other's."""
+    a, b = some_array(arrays, rng), some_array(arrays, rng)
+    arrays[a], arrays[b] = arrays[b], rng.choice([arrays[a], arrays[b]])
+
+
+def remove(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Leave an array out."""
+    del arrays[some_array(arrays, rng)]
+
+
+def add(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Add an array that other indexes have, with what is in one of this index or nearly fits."""
+    made = [np.zeros(N, "f4"), np.arange(N), np.arange(N)[::-1] * 2 - 5, VALIDATION]
+    arrays[rng.choice(SPARE_NAMES)] = rng.choice([arrays[some_array(arrays, rng)], *made])
+
+
+def edit_meta(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Change, remove, exchange or copy what is said, anywhere."""
+    box = rng.choice(containers(meta))
+    keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
+    key, other = rng.choice(keys), rng.choice(keys)
+    kind = rng.randrange(5)
+    if kind == 0:
+        del box[key]
+    elif kind == 1:
+        box[key], box[other] = box[other], box[key]
+    elif kind == 2 and isinstance(box, list):
+        box.append(deepcopy(box[key]))
+    elif kind == 3 and isinstance(box[key], int | float):
+        box[key] = rng.choice([box[key] + 1, box[key] - 1, -box[key], 2 * box[key], 10**6])
+    else:
+        box[key] = deepcopy(rng.choice(WILD_JSON))
+
+
+def turn_into_codes(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
+    """Say of a space that it is of codes, or of others than it is."""
+    space = rng.choice(meta["spaces"]) if meta["spaces"] else {}
+    space.update(code_bits=rng.choice([4, 8]), scorer=rng.choice(["ip", "l2"]))
+    space.update(inlined=rng.random() < 0.5, dim=rng.choice([1, 5, 12, 16, 64, 128]))
+    if "space0_rows" in arrays and rng.random() < 0.5:
+        width = rng.choice([32, 64, 128])
+        arrays["space0_rows"] = np.full((N, width), rng.choice([0, 15, 127, 255]), "u1")
+        arrays |= {f"space0_{part}": np.ones(space["dim"], "f4") for part in ("lowest", "steps")}
+
+
+FORGERIES: tuple[Forgery, ...] = (
+    *(put_values, put_values, put_values, fill, cut_or_grow, cut_or_grow, change_type, exchange),
+    *(remove, add, add, edit_meta, edit_meta, edit_meta, turn_into_codes),
+)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_a_forged_index_is_refused_or_answers(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands in an index's files, loading it is an error that says so or an index.
+
+    Checksums and file names are those of what was forged, so that only looking at the contents can
+    tell. An index that loads answers with ids of its own or says what it expected instead, however
+    it is searched.
+    """
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here
+    rng = random.Random(kind)
+    INDEXES[kind]().save(tmp_path / "intact")
+    said, intact = read_index(tmp_path / "intact")
+    said = {key: said[key] for key in said.keys() - {"format", "schema", "arrays"}}
+    outcomes: Counter[str] = Counter()
+    for trial in range(N_EACH):
+        meta, arrays = deepcopy(said), dict(intact)
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            if arrays and meta and is_forgeable(meta, arrays):
+                rng.choice(FORGERIES)(meta, arrays, rng)
+        mmap, verify = rng.random() < 0.5, rng.random() < 0.75
+        path = tmp_path / "forged"
+        try:
+            write_index(path, meta, arrays)
+            outcomes[check(path, mmap, verify)] += 1
+        except Exception as error:
+            where = f"{kind}, trial {trial}, mmap={mmap}, verify={verify}, {path / META}"
+            raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
+    assert outcomes["refused"] > N_EACH // 4
+    assert outcomes["index"] > 0
+
+
+def is_forgeable(meta: dict[str, Any], arrays: Arrays) -> bool:
+    """Whether there is still something that forgeries know how to change."""
+    has_spaces = isinstance(meta.get("spaces"), list)
+    return (
+        has_spaces
+        and all(isinstance(each, dict) for each in meta["spaces"])
+        and all(array.ndim and array.flags.c_contiguous for array in arrays.values())
+    )
+
+
+def test_forgeries_are_written(tmp_path: Path) -> None:
+    """What is forged passes for an index whose files are in order."""
+    INDEXES["everything"]().save(tmp_path)
+    meta, arrays = read_index(tmp_path)
+    arrays["vectors"][0, 0] = np.nan
+    kept = {key: meta[key] for key in meta.keys() - {"format", "schema", "arrays"}}
+    write_index(tmp_path, kept, arrays)
+    assert np.isnan(read_index(tmp_path)[1]["vectors"][0, 0])
+    assert json.loads((tmp_path / META).read_text())["arrays"] != meta["arrays"]
