@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fuzzing import EFFORT
 from indexes import INDEXES, VALIDATION, N
+from l2route.index import load
 from l2route.storage import META, read_index, write_index
 from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
 
@@ -152,11 +153,14 @@ def test_a_forged_index_is_refused_or_answers(
 
     Checksums and file names are those of what was forged, so that only looking at the contents can
     tell. An index that loads answers with ids of its own or says what it expected instead, however
-    it is searched.
+    it is searched; one that was verified has finite numbers and labels of one vertex each.
     """
     monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here
     rng = random.Random(kind)
-    INDEXES[kind]().save(tmp_path / "intact")
+    index = INDEXES[kind]()
+    if index.validation is None:
+        index.validate_with(VALIDATION)
+    index.save(tmp_path / "intact")
     said, intact = read_index(tmp_path / "intact")
     said = {key: said[key] for key in said.keys() - {"format", "schema", "arrays"}}
     outcomes: Counter[str] = Counter()
@@ -169,12 +173,26 @@ def test_a_forged_index_is_refused_or_answers(
         path = tmp_path / "forged"
         try:
             write_index(path, meta, arrays)
-            outcomes[check(path, mmap, verify)] += 1
+            outcome = check(path, mmap, verify)
+            if outcome == "index" and verify:
+                assert_sound(path)
+            outcomes[outcome] += 1
         except Exception as error:
             where = f"{kind}, trial {trial}, mmap={mmap}, verify={verify}, {path / META}"
             raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
     assert outcomes["refused"] > N_EACH // 4
     assert outcomes["index"] > 0
+
+
+def assert_sound(path: Path) -> None:
+    """Every number that an index is made of is one, and labels tell vertices apart."""
+    index = load(path)
+    arrays = index._parts().arrays()
+    assert all(np.isfinite(array).all() for array in arrays.values())
+    labels = arrays.get("labels", np.arange(len(index)))
+    assert len({-1, *labels.tolist()}) == len(index) + 1
+    neighbors = arrays.get("validation_neighbors", np.zeros(1))
+    assert 0 <= neighbors.min() <= neighbors.max() < len(index)
 
 
 def is_forgeable(meta: dict[str, Any], arrays: Arrays) -> bool:
