@@ -399,6 +399,25 @@ def test_loading_while_another_saves(tmp_path: Path) -> None:
         saver.result()
 
 
+def test_loading_what_is_replaced_by_its_like(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader whose arrays were gone, and are back because the same index was saved, reads it."""
+    saved(tmp_path, 1)
+    map_npy = storage.map_npy
+
+    def gone_and_back(file: Path) -> Any:
+        monkeypatch.setattr(storage, "map_npy", map_npy)
+        saved(tmp_path, 2)
+        try:
+            return map_npy(file)
+        finally:
+            saved(tmp_path, 1)
+
+    monkeypatch.setattr(storage, "map_npy", gone_and_back)
+    assert same(read_index(tmp_path), content(1))
+
+
 def test_mapped_loads_while_another_saves(tmp_path: Path) -> None:
     """An index mapped while it is replaced is the old or the new one, and answers as it does."""
     indexes = with_everything(), built(graph="hnsw")

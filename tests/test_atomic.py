@@ -1,0 +1,106 @@
+"""Laws of files that are replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from l2route.atomic import is_partial, open_regular, replacing, size_of
+
+
+def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
+    """Until the end the old file is there; then the new one is, and nothing beside it."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+    with replacing(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+        assert is_partial(temporary.name, of=r"a\.bin")
+        assert not is_partial(temporary.name, of=r"b\.bin")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
+def test_what_fails_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
+    """Whatever ends the writing, the old file stays and nothing beside it."""
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def write() -> None:
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"ne")
+            raise error
+
+    with pytest.raises(error):
+        write()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_writers_at_once_do_not_mix(tmp_path: Path) -> None:
+    """Of writers to one path at once the last one's file is there, whole."""
+    path, together = tmp_path / "a.bin", threading.Barrier(4)
+
+    def write(letter: bytes) -> None:
+        together.wait()
+        with replacing(path) as temporary, temporary.open("wb") as stream:
+            for _ in range(100):
+                stream.write(letter * 1000)
+                stream.flush()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [b"a", b"b", b"c", b"d"]))
+    assert path.read_bytes() in {letter * 100_000 for letter in (b"a", b"b", b"c", b"d")}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_targets_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
+    """A directory, and a file in a directory that is not there, are errors before any writing."""
+    with (
+        pytest.raises(IsADirectoryError, match="expected a file or nothing, got a directory"),
+        replacing(tmp_path),
+    ):
+        pytest.fail("written all the same")
+    with (
+        pytest.raises(FileNotFoundError, match="no such directory"),
+        replacing(tmp_path / "a" / "b"),
+    ):
+        pytest.fail("written all the same")
+
+
+def test_only_regular_files_are_opened(tmp_path: Path) -> None:
+    """A file opens, and a link to one; a pipe, a device and a directory do not, by name."""
+    file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
+    file.write_bytes(b"abc")
+    link.symlink_to(file)
+    os.mkfifo(pipe)
+    for path in (file, link):
+        with open_regular(path) as stream:
+            assert stream.read() == b"abc"
+        assert size_of(path) == 3
+    for path, kind in (
+        (pipe, "a named pipe"),
+        (tmp_path, "a directory"),
+        (Path("/dev/null"), "a device"),
+    ):
+        for read in (open_regular, size_of):
+            with pytest.raises(ValueError, match=f"{path}: expected a regular file, got {kind}"):
+                read(path)
+    assert size_of(tmp_path / "absent") is None
+    with pytest.raises(FileNotFoundError):
+        open_regular(tmp_path / "absent")
+
+
+def test_files_that_are_refused_are_closed(tmp_path: Path) -> None:
+    """What is opened and found to be no file is closed again."""
+    os.mkfifo(tmp_path / "pipe")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        with pytest.raises(ValueError, match="a named pipe"):
+            open_regular(tmp_path / "pipe")
+    assert len(os.listdir("/proc/self/fd")) == before
