@@ -123,7 +123,7 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
+        with suppress(OSError):  # the directory may be gone; why the save failed matters more
             named = _named_files(directory)
             _remove_strays(directory, before if named is None else named)
         raise
@@ -144,7 +144,8 @@ def _named_files(directory: Path) -> set[str] | None:
 def _remove_strays(directory: Path, used: set[str]) -> None:
     for file in directory.iterdir():
         if file.name not in used and _is_ours(file):
-            file.unlink()
+            with suppress(OSError):  # another user's, perhaps; the index is whole with it too
+                file.unlink()
 
 
 def _is_ours(file: Path) -> bool:
