@@ -50,7 +50,7 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     problem: Problem, plain: RoutingSpace
 ) -> None:
     """Vertices scored, mapping the query and true distances, in units of the original dimension."""
-    aim = RecallAim(problem, plain, OPTIONS)
+    aim = RecallAim(problem, plain, OPTIONS, Clock(None))
     validation = Validation.of(problem.base, problem.validation.queries[CHOOSING])
     searcher = Searcher(problem.graph, plain, problem.base)
     setting, n_bytes = calibrate(searcher, validation, K, RECALL)
@@ -74,7 +74,7 @@ def test_the_share_of_least_cost_is_kept(problem: Problem, plain: RoutingSpace) 
     def noisy(amount: float) -> RoutingSpace:
         return replace(plain, rows=pad_rows(plain.rows[:, :DIM] + np.float32(amount) * noise))
 
-    aim = RecallAim(problem, noisy(0.02), OPTIONS)
+    aim = RecallAim(problem, noisy(0.02), OPTIONS, Clock(None))
     share, space = aim.choose(lambda share: noisy(abs(share - 0.5)))
     assert share == 0.5
     np.testing.assert_array_equal(space.rows, plain.rows)
@@ -86,7 +86,7 @@ def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpa
     """A rival that cannot is no rival; a learned space that cannot has lost."""
     noise = np.random.default_rng(0).normal(size=(len(plain.rows), DIM)).astype(np.float32)
     lost = replace(plain, rows=pad_rows(9 * noise), name="lost")
-    aim = RecallAim(problem, plain, OPTIONS)
+    aim = RecallAim(problem, plain, OPTIONS, Clock(None))
     assert aim.contest(plain, lost) is None
     contest = aim.contest(lost, plain)
     assert contest is not None
@@ -96,7 +96,9 @@ def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpa
 
 def test_equal_spaces_are_not_better(problem: Problem, plain: RoutingSpace) -> None:
     """No query reads fewer bytes, and chance explains that."""
-    contest = RecallAim(problem, plain, OPTIONS).contest(replace(plain, name="same"), plain)
+    contest = RecallAim(problem, plain, OPTIONS, Clock(None)).contest(
+        replace(plain, name="same"), plain
+    )
     assert contest is not None
     assert contest.ours == contest.theirs
     assert contest.p_value == 1

@@ -248,7 +248,7 @@ def test_what_was_learned_is_measured_even_if_it_is_worse(
     def scramble(*given: Any, **more: Any) -> Any:
         space, report = real(*given, **more)
         rows = np.random.default_rng(0).permutation(space.rows)
-        return replace(space, rows=rows), replace(report, is_better=False)
+        return replace(space, rows=rows), replace(report, contests=())
 
     monkeypatch.setattr(jobs, "learn_space", scramble)
     outcome = Workshop(source, tmp_path, 0).run(job)

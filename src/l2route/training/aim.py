@@ -11,7 +11,7 @@ from l2route.calibration import N_KEPT, OutOfReachError, Setting, Validation, ca
 from l2route.metrics import knn_recall_per_query
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import Budget, RoutingSpace
-from l2route.training.clock import timed
+from l2route.training.clock import Clock, timed
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem
 from l2route.training.report import Contest
@@ -20,6 +20,12 @@ SHARES = (0.25, 0.5, 0.75, 1.0)
 """Ways from the start of learning to its end that are tried."""
 LEAST_RERANK = 2.0
 """True distances of learned walks, in neighbours that are to be found."""
+CALIBRATION_SHARE = 0.4
+"""Share of a run's time for finding settings that reach the recall."""
+N_SEARCHES, RERANKING = 20, 4
+"""Searches of a calibration, and how many times more where answers are reranked; to the order."""
+N_PROBED, PROBED_EF = 100, 100
+"""Queries and beam width that tell how long a search takes; fewer queries are not asked."""
 LOWER = 0.25
 """How much lower a target tells what recall costs, as a share of what the target leaves to find."""
 
@@ -76,25 +82,30 @@ class RecallAim:
         problem: what is to be learned.
         plain: the space that reaches the recall without learning.
         options: how to learn, with a recall.
+        clock: the run's time.
     """
 
     shares: tuple[float, ...] = SHARES
 
-    def __init__(self, problem: Problem, plain: RoutingSpace, options: LearnOptions) -> None:
+    def __init__(
+        self, problem: Problem, plain: RoutingSpace, options: LearnOptions, clock: Clock
+    ) -> None:
         assert options.recall is not None
         self.problem, self.recall, self.k = problem, options.recall, options.k
         self.n_threads = options.n_threads
+        searcher = Searcher(problem.graph, plain, problem.base)
+        n_asked = self._affordable(searcher, clock)
         self.choosing, self.confirming = (
             Validation(
-                problem.validation.queries[part][:N_KEPT],
-                problem.validation.neighbors[part][:N_KEPT],
+                problem.validation.queries[part][:n_asked],
+                problem.validation.neighbors[part][:n_asked],
             )
             for part in (CHOOSING, CONFIRMING)
         )
-        searcher = Searcher(problem.graph, plain, problem.base)
-        calibrated, self.seconds = timed(
+        calibrated, taken = timed(
             lambda: calibrate(searcher, self.choosing, self.k, self.recall, self.n_threads)
         )
+        self.seconds = taken if searcher.reranks else RERANKING * taken
         self.plain_setting, self.plain_cost = calibrated
         self._known: list[tuple[RoutingSpace, tuple[Setting, float] | None]] = [(plain, calibrated)]
         self.price = self._price(searcher)
@@ -105,6 +116,17 @@ class RecallAim:
         cost = spent.cost(problem.base.dim, plain.dim, plain.query_matrix is not None)
         self.options = replace(options, budget=int(np.ceil(cost)), rerank=rerank)
         """How to learn: for what the recall costs without."""
+
+    def _affordable(self, searcher: Searcher, clock: Clock) -> int:
+        """Queries that are asked in each half, so that calibrations take a share of the time."""
+        seconds = clock.allowance(CALIBRATION_SHARE)
+        if seconds is None:
+            return N_KEPT
+        probed = self.problem.validation.queries[CHOOSING][:N_PROBED]
+        _, taken = timed(lambda: searcher.search(probed, self.k, ef=PROBED_EF))
+        n_calibrations = RERANKING * (len(SHARES) + 2)
+        per_query = N_SEARCHES * n_calibrations * taken / len(probed)
+        return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """The share that reaches the recall at the least cost, on the queries that choose.

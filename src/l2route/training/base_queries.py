@@ -13,7 +13,7 @@ from l2route.truth import exact_neighbors
 
 N_COMPARED = 50_000
 """Base vectors and queries that are held against each other."""
-N_ASKED = 2000
+N_ASKED = 500
 """Queries that are asked which of both they are nearer to."""
 LOOK_ALIKE = 0.4
 """Share of nearest neighbours that are base vectors, of as many of both, from which on queries and

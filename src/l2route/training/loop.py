@@ -93,7 +93,7 @@ def learn_space(
     if options.dim is not None and options.dim > problem.base.dim:
         raise ValueError(f"expected dim of at most {problem.base.dim}, got {options.dim}")
     plain = plain_space(problem.base, options.dim)
-    aim = _aim(problem, plain, options)
+    aim = _aim(problem, plain, options, clock)
     options = aim.options
     sharpness = options.sharpness or calibrate_sharpness(problem, options)
     learner = make_model(problem, options, plain, sharpness) if model is None else model
@@ -104,20 +104,20 @@ def learn_space(
         learner.to("cuda")
     with torch_threads(1 if is_small else 0):
         run = Run(problem, options, learner, checkpoint, cache, clock)
-        run.reserve_for_the_end(aim, n_contests=1 + len(rivals))
+        run.prepare(aim, n_contests=1 + len(rivals))
         with event_log(log) as write:
             for event in run.events():
                 write(event)
                 if on_event is not None:
                     on_event(event)
-        share, space = aim.choose(run.space_at)
+        share, space = aim.choose(run.space_at) if run.step else (0.0, run.space_at(0.0))
     return space, _report(run, aim, space, share, [plain, *rivals], sharpness)
 
 
-def _aim(problem: Problem, plain: RoutingSpace, options: LearnOptions) -> Aim:
+def _aim(problem: Problem, plain: RoutingSpace, options: LearnOptions, clock: Clock) -> Aim:
     if options.recall is None:
         return BudgetAim(problem, options)
-    return RecallAim(problem, plain, options)
+    return RecallAim(problem, plain, options, clock)
 
 
 def _report(
@@ -130,10 +130,12 @@ def _report(
 ) -> Report:
     """Hold the space against its rivals, the plain one of its dimension first."""
     problem, options = run.problem, aim.options
-    contests = [each for rival in rivals if (each := aim.contest(space, rival)) is not None]
+    contested = rivals if run.step else ()
+    contests = [each for rival in contested if (each := aim.contest(space, rival)) is not None]
     plain, learned = (
         float(problem.recalls(each, options, CONFIRMING).mean()) for each in (rivals[0], space)
     )
+    cost = contests[0].ours / contests[0].theirs if contests else 1.0
     n_validation = len(problem.validation.queries)
     return Report(
         k=options.k,
@@ -142,7 +144,7 @@ def _report(
         rerank=options.rerank,
         plain=plain,
         learned=learned,
-        cost=None if options.recall is None else contests[0].ours / contests[0].theirs,
+        cost=None if options.recall is None else cost,
         share=share,
         contests=tuple(contests),
         n_queries=problem.n_queries,

@@ -74,7 +74,8 @@ class Report:
     """How far the space is from the start of learning, 0, to its best state, 1; less than 1 only
     for a target recall."""
     contests: tuple[Contest, ...]
-    """The learned space against the plain one of its dimension and against what the index had."""
+    """The learned space against the plain one of its dimension and against what the index had; none
+    if there was no time for a step."""
     n_queries: int
     """Queries in the log, repeats included."""
     n_distinct: int
@@ -90,7 +91,7 @@ class Report:
     @property
     def is_better(self) -> bool:
         """Whether all contests were won, with a confidence of 99%; only then an index keeps it."""
-        return all(contest.is_won for contest in self.contests)
+        return bool(self.contests) and all(contest.is_won for contest in self.contests)
 
     def facts(self) -> dict[str, Any]:
         """All of it in plain values."""
@@ -113,6 +114,8 @@ class Report:
         )
 
     def _reason(self) -> str:
+        if not self.contests:
+            return "there was no time to learn: give it more minutes"
         lost = next(each for each in self.contests if not each.is_won)
         is_ahead = lost.ours < lost.theirs if self.cost is not None else lost.ours > lost.theirs
         if not is_ahead:

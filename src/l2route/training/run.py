@@ -37,6 +37,9 @@ N_VALIDATIONS = 20
 """Times that a run is validated, unless that would take too much of its time."""
 VALIDATION_SHARE = 0.25
 """Share of the time of the steps that validations may take."""
+FIRST_STEP = 4.0
+"""How long the first step is taken to last, in passes over all vertices; a network makes one
+forth and two back."""
 PREFETCH_SHARE = 0.1
 """Share of a run's time that it may wait for blocks of hops before it looks at the clock again."""
 
@@ -72,7 +75,7 @@ class Run:
         if checkpoint is not None and checkpoint.exists():
             self._restore(read_checkpoint(checkpoint, asdict(options), self.digest))
         self._last_step = self._validating = self._reserved = 0.0
-        self._begin = clock.spent()
+        self._begin = 0.0
         self.rollouts, self.batches = self._walks(cache)
 
     def _walks(self, cache: Path | None) -> tuple[Rollouts, Iterator[NDArray[np.int64]]]:
@@ -108,17 +111,24 @@ class Run:
         n_blocks = int(seconds * oracle.n_threads / max(taken, 1e-9))
         return max(1, min(oracle.max_blocks, n_blocks))
 
-    def reserve_for_the_end(self, aim: Aim, n_contests: int) -> None:
-        """Keep time for the last validation, for choosing a share and for the contests."""
+    def prepare(self, aim: Aim, n_contests: int) -> None:
+        """Measure the state there is, and reserve time for what comes after the last step.
+
+        That is a validation, choosing a share, and contests with other spaces.
+        """
+        with _weights(self.parameters, self.average):
+            space, collapsing = timed(self._space)
+        recall, validating = timed(lambda: self._recall_of(space))
         if self.best < 0:
-            self._keep_if_better()
+            self.best = recall
         if self.clock.limit is None:
             return
-        _, validating = timed(lambda: self._recall_of(self._space()))
-        _, collapsing = timed(lambda: self.space_at(0.0))
-        per_share = aim.seconds + collapsing
+        _, moving = timed(lambda: with_origin(space, self.problem.base))
+        per_share = aim.seconds + collapsing + moving
         contests = n_contests * (aim.seconds + 2 * validating)
-        self._reserved = 2 * validating + (len(aim.shares) + 1) * per_share + contests
+        last = collapsing + validating
+        self._reserved = last + (len(aim.shares) + 1) * per_share + contests
+        self._last_step = FIRST_STEP * collapsing
 
     def events(self) -> Iterator[Event]:
         """Take all steps, validating now and then."""
