@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "distance.hpp"
@@ -20,6 +21,11 @@ namespace l2route {
 
 inline constexpr std::size_t kCodeLanes = 64;
 inline constexpr double kLargestQueryCode = 127;
+
+// Dimensions whose products of codes can be added up in 32 bits, however large they are.
+inline constexpr std::size_t max_coded_dim(std::size_t code_bits) {
+  return std::numeric_limits<std::int32_t>::max() / 127u / (code_bits == 4 ? 15u : 127u);
+}
 
 // What codes stand for, one of each per element of a row.
 struct CodeScale {

@@ -6,9 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "pulse.hpp"
 #include "rows.hpp"
 
 namespace l2route {
+
+// Vertices that a pass over all of them goes by between two beats of the pulse.
+inline constexpr std::size_t kVerticesPerBeat = 4096;
 
 // Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
 struct Adjacency {
@@ -38,7 +42,7 @@ struct Layer {
 // Vertices in the order in which a breadth-first search from the entries comes by; those that it
 // does not reach begin searches of their own, by ascending number.
 inline void breadth_first(const Adjacency& adjacency, const std::int32_t* entries,
-                          std::size_t n_entries, std::int32_t* order) {
+                          std::size_t n_entries, std::int32_t* order, Pulse& pulse) {
   std::vector<bool> seen(adjacency.n, false);
   std::size_t n = 0;
   const auto add = [&](std::int32_t vertex) {
@@ -49,6 +53,7 @@ inline void breadth_first(const Adjacency& adjacency, const std::int32_t* entrie
   for (std::size_t i = 0; i < n_entries; ++i) add(entries[i]);
   std::int32_t next = 0;
   for (std::size_t done = 0; done < adjacency.n; ++done) {
+    if (done % kVerticesPerBeat == 0) pulse.beat();
     while (done == n) add(next++);
     const std::int32_t* row = adjacency.row(static_cast<std::size_t>(order[done]));
     for (std::size_t i = 0; i < adjacency.width && row[i] >= 0; ++i) add(row[i]);

@@ -77,7 +77,8 @@ class HopSearch {
   explicit HopSearch(const Adjacency& graph) : graph_(graph), reached_(graph.n), next_(graph.n) {}
 
   // Writes the hops to every target into `planes`, n · words_per_vertex() words.
-  void run(const std::int32_t* targets, std::size_t n_targets, std::uint64_t* planes) {
+  void run(const std::int32_t* targets, std::size_t n_targets, std::uint64_t* planes,
+           Pulse& pulse) {
     std::fill(reached_.begin(), reached_.end(), TargetSet{});
     std::fill_n(planes, graph_.n * HopBlock::words_per_vertex(), ~std::uint64_t{0});
     all_ = TargetSet{};
@@ -87,7 +88,7 @@ class HopSearch {
       all_.add(t);
       write_hops(0, reached_[vertex], planes + vertex * HopBlock::words_per_vertex());
     }
-    for (unsigned level = 1; advance(std::min(level, kMaxHops), planes); ++level) {
+    for (unsigned level = 1; advance(std::min(level, kMaxHops), planes, pulse); ++level) {
     }
   }
 
@@ -96,7 +97,7 @@ class HopSearch {
   static constexpr std::size_t kAhead = 4;
 
   // One level: returns whether any vertex reached a target that it had not.
-  bool advance(unsigned level, std::uint64_t* planes) {
+  bool advance(unsigned level, std::uint64_t* planes, Pulse& pulse) {
     // Copies, since a write to the planes might change members for all that the compiler knows.
     const TargetSet* reached = reached_.data();
     TargetSet* next = next_.data();
@@ -104,6 +105,7 @@ class HopSearch {
     const Adjacency graph = graph_;
     bool any = false;
     for (std::size_t u = 0; u < graph.n; ++u) {
+      if (u % kVerticesPerBeat == 0) pulse.beat();
       if (u + kAhead < graph.n && reached[u + kAhead] != all) {
         for_neighbors(graph, u + kAhead, [&](std::size_t v) { __builtin_prefetch(&reached[v]); });
       }

@@ -44,7 +44,8 @@ struct Visits {
 // rows[v] = sum of slope · query over v's visits, bias[v] = sum of slopes; visits are sorted by
 // vertex first, queries in order, so the sums are the same for any number of threads.
 inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_t width,
-                          std::size_t n_vertices, std::size_t n_threads, float* rows, float* bias) {
+                          std::size_t n_vertices, std::size_t n_threads, float* rows, float* bias,
+                          Pulse& pulse) {
   const auto n_visits = static_cast<std::size_t>(visits.offsets[visits.n_queries]);
   std::vector<std::size_t> begin(n_vertices + 1, 0);
   for (std::size_t i = 0; i < n_visits; ++i) {
@@ -63,7 +64,7 @@ inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_
       items[cursor[vertex]++] = {static_cast<std::int32_t>(q), visits.slopes[i]};
     }
   }
-  parallel_for(n_vertices, n_threads, [&](std::size_t v) {
+  parallel_for(n_vertices, n_threads, pulse, [&](std::size_t v) {
     float* row = rows + v * width;
     for (std::size_t j = 0; j < width; ++j) row[j] = 0;
     float total = 0;

@@ -3,46 +3,121 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <exception>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "pulse.hpp"
+
 namespace l2route {
 
-// Calls body(i) for every i < n on at most n_threads threads (0: as many as the machine has),
-// and throws the first exception that a body threw.
-template <class Body>
-void parallel_for(std::size_t n, std::size_t n_threads, const Body& body) {
-  if (n_threads == 0) n_threads = std::max(1u, std::thread::hardware_concurrency());
-  const std::size_t run = std::clamp<std::size_t>(n / n_threads / 4, 1, 8);  // few for few
-  n_threads = std::min(n_threads, (n + run - 1) / run);
+// Asking the system takes as long as a short search.
+inline std::size_t n_cores() {
+  static const std::size_t n = std::max(1u, std::thread::hardware_concurrency());
+  return n;
+}
 
-  std::atomic<std::size_t> next{0};
-  std::exception_ptr error;
-  std::mutex error_mutex;
-  const auto work = [&] {
+// The caller's thread, and those that help it.
+template <class Body>
+class Crew {
+ public:
+  Crew(std::size_t n, std::size_t n_threads, Pulse& pulse, const Body& body)
+      : n_(n),
+        n_threads_(n_threads == 0 ? n_cores() : n_threads),
+        run_(std::clamp<std::size_t>(n / n_threads_ / 4, 1, 8)),  // few for few
+        pulse_(pulse),
+        body_(body) {}
+
+  void run() {
+    if (n_threads_ > 1) pulse_.set_alarm(kAlone, [this] { call_helpers(); });
+    work();
+    pulse_.clear_alarm();
+    wait_for_helpers();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  // What is done sooner is done alone: starting a thread, and its buffers, takes about as long.
+  static constexpr std::chrono::microseconds kAlone{100};
+
+  void work() {
     try {
-      for (std::size_t begin = next.fetch_add(run); begin < n; begin = next.fetch_add(run)) {
-        for (std::size_t i = begin; i < std::min(n, begin + run); ++i) body(i);
+      for (std::size_t begin = next_.fetch_add(run_); begin < n_; begin = next_.fetch_add(run_)) {
+        pulse_.beat();
+        for (std::size_t i = begin; i < std::min(n_, begin + run_); ++i) body_(i);
       }
     } catch (...) {
-      next.store(n);  // nobody takes another run
-      const std::lock_guard lock(error_mutex);
-      if (!error) error = std::current_exception();
+      keep_error();
     }
-  };
-
-  std::vector<std::thread> threads;
-  try {
-    for (std::size_t t = 1; t < n_threads; ++t) threads.emplace_back(work);
-  } catch (const std::exception&) {
-    // The system has no more threads to give; those there are do the work.
   }
-  work();
-  for (std::thread& thread : threads) thread.join();
-  if (error) std::rethrow_exception(error);
+
+  void keep_error() {
+    next_.store(n_);  // nobody takes another run
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
+
+  void call_helpers() {
+    const std::size_t left = n_ - std::min(n_, next_.load());
+    const std::size_t n_helpers = std::min(n_threads_ - 1, (left + run_ - 1) / run_);
+    try {
+      helpers_.reserve(n_helpers);
+      while (helpers_.size() < n_helpers) {
+        helpers_.emplace_back([this] { help(); });
+        const std::lock_guard lock(mutex_);
+        ++n_called_;
+      }
+    } catch (const std::exception&) {
+      // The system has no more threads to give; those there are do the work.
+    }
+  }
+
+  void help() {
+    work();
+    const std::lock_guard lock(mutex_);
+    ++n_back_;
+    is_back_.notify_one();
+  }
+
+  // The pulse beats on meanwhile, so that helpers stop as the caller would.
+  void wait_for_helpers() {
+    std::unique_lock lock(mutex_);
+    while (!is_back_.wait_for(lock, Pulse::kInterval, [this] { return n_back_ == n_called_; })) {
+      lock.unlock();
+      try {
+        pulse_.beat();
+      } catch (...) {
+        keep_error();
+      }
+      lock.lock();
+    }
+    lock.unlock();
+    for (std::thread& helper : helpers_) helper.join();
+  }
+
+  const std::size_t n_;
+  const std::size_t n_threads_;
+  const std::size_t run_;
+  Pulse& pulse_;
+  const Body& body_;
+  std::atomic<std::size_t> next_{0};
+  std::vector<std::thread> helpers_;
+  std::mutex mutex_;
+  std::condition_variable is_back_;
+  std::size_t n_called_ = 0;
+  std::size_t n_back_ = 0;
+  std::exception_ptr error_;
+};
+
+// Calls body(i) for every i < n on at most n_threads threads (0: as many as the machine has), and
+// throws the first exception that a body threw, or Stopped.
+template <class Body>
+void parallel_for(std::size_t n, std::size_t n_threads, Pulse& pulse, const Body& body) {
+  Crew(n, n_threads, pulse, body).run();
 }
 
 }  // namespace l2route

@@ -81,9 +81,10 @@ struct Reversed {
   std::vector<std::size_t> offsets;  // of each vertex's part of the sources
   std::vector<VertexId> sources;     // ascending within a part
 
-  explicit Reversed(const Adjacency& lists) : offsets(lists.n + 1, 0) {
-    const auto for_each_edge = [&lists](const auto& visit) {
+  Reversed(const Adjacency& lists, Pulse& pulse) : offsets(lists.n + 1, 0) {
+    const auto for_each_edge = [&lists, &pulse](const auto& visit) {
       for (std::size_t v = 0; v < lists.n; ++v) {
+        if (v % kVerticesPerBeat == 0) pulse.beat();
         const VertexId* row = lists.row(v);
         for (std::size_t i = 0; i < lists.width && row[i] >= 0; ++i) {
           visit(static_cast<VertexId>(v), static_cast<std::size_t>(row[i]));
@@ -101,18 +102,18 @@ struct Reversed {
 // Prunes every vertex's candidates, adds to each list those whose lists have the vertex, and prunes
 // again what does not fit. The outcome is the same for any number of threads.
 inline void prune_lists(const Rows& rows, const Adjacency& candidates, std::size_t degree,
-                        float alpha, std::size_t n_threads, VertexId* lists) {
+                        float alpha, std::size_t n_threads, VertexId* lists, Pulse& pulse) {
   const std::size_t n = candidates.n;
   const Pruner pruner(rows, alpha, degree);
   std::vector<VertexId> first(n * degree);
-  parallel_for(n, n_threads, [&](std::size_t v) {
+  parallel_for(n, n_threads, pulse, [&](std::size_t v) {
     const VertexId* row = candidates.row(v);
     std::vector<VertexId> ids(row, row + candidates.width);
     pruner.prune(static_cast<VertexId>(v), ids, true, &first[v * degree]);
   });
   const Adjacency found{first.data(), n, degree};
-  const Reversed reversed(found);
-  parallel_for(n, n_threads, [&](std::size_t v) {
+  const Reversed reversed(found, pulse);
+  parallel_for(n, n_threads, pulse, [&](std::size_t v) {
     std::vector<VertexId> ids(found.row(v), found.row(v) + degree);
     ids.insert(ids.end(),
                reversed.sources.begin() + static_cast<std::ptrdiff_t>(reversed.offsets[v]),

@@ -11,6 +11,8 @@
 #include "beam_search.hpp"
 #include "graph.hpp"
 #include "parallel.hpp"
+#include "pulse.hpp"
+#include "queries.hpp"
 #include "rows.hpp"
 
 namespace l2route {
@@ -24,13 +26,18 @@ struct Limits {
   float slack = -1;         // how much farther than the k-th best a walk goes; below 0 for no end
 };
 
-// Where a batch's answers go; rows of k, one count per query.
+// Where a batch's answers go: rows of k, one count per query; and what they are called.
 struct Answers {
   std::int64_t* ids;
   float* distances;
   std::int32_t* n_routing;
   std::int32_t* n_rerank;
   std::int32_t* n_hops;
+  const std::int64_t* labels = nullptr;  // of vertices; their numbers if there are none
+
+  std::int64_t label_of(VertexId vertex) const {
+    return labels == nullptr ? vertex : labels[static_cast<std::size_t>(vertex)];
+  }
 };
 
 class Searcher {
@@ -45,26 +52,29 @@ class Searcher {
   std::size_t dim = 0;             // of a query as it comes
   std::size_t routing_dim = 0;     // of a query as it routes
   float origin = 0;                // times half a query's square: what makes scores distances
+  bool is_cosine = false;          // queries are made as long as 1, and 1 is added to scores
 
   void search(const float* queries, std::size_t n, const Limits& limits, std::size_t n_threads,
-              const Answers& answers) const {
+              const Answers& answers, Pulse& pulse) const {
     std::vector<NoTrace> none(n);
-    search_traced(queries, n, limits, n_threads, answers, none);
+    search_traced(queries, n, limits, n_threads, answers, none, pulse);
   }
 
   template <class Tracer>
   void search_traced(const float* queries, std::size_t n, const Limits& limits,
-                     std::size_t n_threads, const Answers& answers,
-                     std::vector<Tracer>& traces) const {
-    parallel_for((n + kAbreast - 1) / kAbreast, n_threads, [&](std::size_t group) {
+                     std::size_t n_threads, const Answers& answers, std::vector<Tracer>& traces,
+                     Pulse& pulse) const {
+    parallel_for((n + kAbreast - 1) / kAbreast, n_threads, pulse, [&](std::size_t group) {
       const std::size_t first = group * kAbreast;
       const Batch<Tracer> batch{queries + first * dim, first, std::min(kAbreast, n - first),
-                                traces.data() + first};
+                                traces.data() + first, pulse};
       answer(batch, limits, answers);
     });
   }
 
  private:
+  static constexpr std::size_t kStepsPerBeat = 64;
+
   struct QueryScratch {
     Scratch walk;
     std::vector<float> query;   // padded to the original rows' width
@@ -87,8 +97,10 @@ class Searcher {
     std::size_t first;  // where the answers of the first of them go
     std::size_t n;
     Tracer* traces;
+    Pulse& pulse;
   };
 
+  // No frontier has room for more than all vertices, however many answers are asked for.
   template <class Tracer>
   void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
     if (limits.beam == 0) {
@@ -97,9 +109,9 @@ class Searcher {
     }
     const std::size_t beam = std::max({limits.beam, limits.k, limits.rerank});
     if (beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0) {
-      walk<SortedFrontier>(batch, beam, limits, answers);
+      walk<SortedFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
     } else {
-      walk<HeapFrontier>(batch, beam, limits, answers);
+      walk<HeapFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
     }
   }
 
@@ -134,7 +146,8 @@ class Searcher {
       lanes[i]->walk.start();
       walking[i] = i;
     }
-    for (std::size_t n = batch.n; n > 0;) {
+    for (std::size_t n = batch.n, step = 1; n > 0; ++step) {
+      if (step % kStepsPerBeat == 0) batch.pulse.beat();
       std::size_t n_left = 0;
       for (std::size_t i = 0; i < n; ++i) {
         if (lanes[walking[i]]->walk.gather()) walking[n_left++] = walking[i];
@@ -155,13 +168,19 @@ class Searcher {
     lane.frontier.best(original ? limits.rerank : limits.k, best);
     answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
     if (original) rerank(lane.scratch, best);
-    for (std::size_t rank = 0; rank < limits.k; ++rank) {
-      const bool found = rank < best.size();
-      answers.ids[i * limits.k + rank] = found ? vertex_of(best[rank]) : -1;
-      answers.distances[i * limits.k + rank] =
-          found ? score_of(best[rank]) : std::numeric_limits<float>::infinity();
+    std::int64_t* const ids = answers.ids + i * limits.k;
+    float* const distances = answers.distances + i * limits.k;
+    const std::size_t n_found = std::min(limits.k, best.size());
+    for (std::size_t rank = 0; rank < n_found; ++rank) {
+      ids[rank] = answers.label_of(vertex_of(best[rank]));
+      distances[rank] = distance_of(score_of(best[rank]));
     }
+    std::fill(ids + n_found, ids + limits.k, -1);
+    std::fill(distances + n_found, distances + limits.k, std::numeric_limits<float>::infinity());
   }
+
+  // In the metric's convention. Lengths that are rounded may be above 1.
+  float distance_of(float score) const { return is_cosine ? std::max(score + 1.0f, 0.0f) : score; }
 
   void rerank(QueryScratch& scratch, std::vector<Key>& best) const {
     scratch.ids.resize(best.size());
@@ -190,7 +209,11 @@ class Searcher {
   // Rows are padded with zeros; a query must be padded with zeros too, as far as any of them is.
   void pad(const float* query, std::vector<float>& padded) const {
     padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
-    std::copy_n(query, dim, padded.begin());
+    if (is_cosine) {
+      normalize(query, dim, padded.data());
+    } else {
+      std::copy_n(query, dim, padded.begin());
+    }
   }
 
   const float* route_query(QueryScratch& scratch) const {

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from l2route.data import METRICS, Dataset, check_metric, check_vectors, normalize, split_learn
+from l2route.data import (
+    MAX_LENGTH,
+    METRICS,
+    Dataset,
+    check_lengths,
+    check_metric,
+    check_vectors,
+    normalize,
+    split_learn,
+)
 from l2route.formats import read_array, write_array, write_hdf5, write_npz
 
 MAX_CHECK_SECONDS = 20e-6  # measured 2.6 µs for one row of 128; the rest is for slow machines
@@ -74,6 +83,48 @@ def test_bad_vectors_are_refused(array: object, message: str) -> None:
     """A wrong shape, type or value is a ValueError that says expected and got."""
     with pytest.raises(ValueError, match=message):
         check_vectors("queries", array, 128)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda torch: torch.ones(2, 3, requires_grad=True), "Tensor of torch.float32: .*grad"),
+        (lambda torch: torch.ones(2, 3, dtype=torch.bfloat16), "torch.bfloat16: .*BFloat16"),
+        (lambda torch: torch.ones(2, 3, device="meta"), "torch.Tensor of torch.float32: .*meta"),
+        (lambda torch: [[1.0], [1.0, 2.0]], "list: .*inhomogeneous"),
+    ],
+)
+def test_what_numpy_cannot_read_is_refused(made: Any, message: str) -> None:
+    """A tensor with gradients, of a type or on a device that numpy has not, rows of any length."""
+    given_ = made(pytest.importorskip("torch"))
+    with pytest.raises(ValueError, match=f"expected queries that numpy can read, got a.*{message}"):
+        check_vectors("queries", given_, 3)
+
+
+def test_tensors_are_vectors() -> None:
+    """Those that numpy can read, without a copy."""
+    tensor = pytest.importorskip("torch").ones(2, 3)
+    vectors = check_vectors("queries", tensor, 3)
+    assert vectors.ctypes.data == tensor.data_ptr()
+
+
+def test_no_vectors_may_be_allowed() -> None:
+    """If they are of the right dimension."""
+    nothing = check_vectors("queries", np.zeros((0, 4)), 4, may_be_none=True)
+    assert (nothing.shape, nothing.dtype) == ((0, 4), np.float32)
+    for shape in ((0, 0), (3, 0)):
+        with pytest.raises(ValueError, match="n, d > 0"):
+            check_vectors("queries", np.zeros(shape), may_be_none=True)
+
+
+@pytest.mark.parametrize("n", [1, 5, 3000])
+def test_vectors_that_are_too_long_are_named(n: int) -> None:
+    """By the first row; many that are not too long are fine, however long they are together."""
+    vectors = np.full((n, 4), 0.49 * MAX_LENGTH, dtype=np.float32)
+    check_lengths("vectors", vectors)
+    vectors[n // 2 :, 1] = MAX_LENGTH
+    with pytest.raises(ValueError, match=rf"expected vectors of a length .* in row {n // 2}$"):
+        check_lengths("vectors", vectors)
 
 
 def test_no_dimension_is_refused() -> None:

@@ -1,9 +1,19 @@
 """Laws of arrays that the core reads."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from l2route.memory import CACHE_LINE, aligned, aligned_rows, aligned_zeros, pad_rows
+from l2route import memory
+from l2route.memory import (
+    CACHE_LINE,
+    aligned,
+    aligned_rows,
+    aligned_zeros,
+    available_bytes,
+    pad_rows,
+)
 
 
 @pytest.mark.parametrize("n", [1, 3, 1000, 1_000_003])
@@ -34,3 +44,43 @@ def test_copies_are_equal(n: int) -> None:
     copy = aligned(shifted)
     assert copy.ctypes.data % CACHE_LINE == 0
     np.testing.assert_array_equal(copy, vectors)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 10 << 30),
+        ({"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable:  2048 kB\n"}, 2 << 20),
+        ({"memory.max": "max\n", "memory.current": "5000\n"}, 10 << 30),
+        ({"memory.max": "9000\n", "memory.current": "5000\n"}, 4000),
+        (
+            {
+                "memory.max": "9000\n",
+                "memory.current": "8000\n",
+                "memory.stat": "anon 1\ninactive_file 500\n",
+            },
+            1500,
+        ),
+        ({"memory.max": "9000\n", "memory.current": "9100\n"}, 0),
+    ],
+)
+def test_the_memory_that_is_free_is_the_least_that_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], expected: int
+) -> None:
+    """By the system, by a container that has a limit, by the machine."""
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 10 << 18, "SC_PAGE_SIZE": 4096}.get)
+
+    class Told(type(tmp_path)):  # type: ignore[misc] # a Path of this system
+        def read_text(self) -> str:
+            for name, text in files.items():
+                if str(self).endswith(name):
+                    return text
+            raise FileNotFoundError(self)
+
+    monkeypatch.setattr(memory, "Path", Told)
+    assert available_bytes() == expected
+
+
+def test_some_memory_is_free() -> None:
+    """Of this machine."""
+    assert 1 << 20 < available_bytes() < 1 << 50

@@ -251,13 +251,16 @@ def test_a_slack_without_end_is_no_end(small_world: SmallWorld) -> None:
 
 @pytest.mark.parametrize("simd", _core.simd_levels())
 def test_what_is_no_number_is_farthest(simd: str) -> None:
-    """Products beyond what floats hold are the difference of two infinities: nobody's answer."""
-    vectors = np.array([[1e20, -1e20], [1, 1], [-1, 0.5]], dtype=np.float32)
+    """Products beyond what floats hold are the difference of two infinities: nobody's answer.
+
+    Vectors that a user gives are refused before; those of a file are not looked at one by one.
+    """
+    vectors = np.array([[1e30, -1e30], [1, 1], [-1, 0.5]], dtype=np.float32)
     neighbors = np.array([[1, 2], [0, 2], [0, 1]], dtype=np.int32)
     graph = Graph(neighbors, np.zeros(1, dtype=np.int32))
-    base = BaseVectors.of(vectors, "ip")
+    base = BaseVectors(pad_rows(vectors), 2, "ip")
     searcher = Searcher(graph, original_space(base), base, simd)
-    query = np.array([1e20, 1e20], dtype=np.float32)
+    query = np.array([1e15, 1e15], dtype=np.float32)
     for limit in ({"ef": 3}, {"budget": Budget(3)}):
         found = searcher.search(query, 3, **limit)
         assert found.ids.tolist() == [[1, 2, 0]]
@@ -453,6 +456,15 @@ def test_distances_follow_the_convention(metric: str) -> None:
     }[metric]
     np.testing.assert_allclose(result.distances[0], np.sort(expected), rtol=1e-4, atol=1e-5)
     assert sorted(result.ids[0].tolist()) == list(range(50))
+
+
+@pytest.mark.parametrize("degree", [2**61, 2**62 + 1, 2**63])
+def test_arrays_beyond_what_can_be_counted_are_refused(degree: int) -> None:
+    """A size that overflows is not taken for a small one."""
+    rows = pad_rows(np.zeros((8, 3), np.float32))
+    candidates = np.zeros((8, 1), np.int32)
+    with pytest.raises(ValueError, match="expected arrays that a memory can hold"):
+        _core.pruned_lists(rows=rows, candidates=candidates, degree=degree, alpha=1, n_threads=1)
 
 
 def test_spaces_and_searchers_refuse_what_does_not_fit(small_world: SmallWorld) -> None:

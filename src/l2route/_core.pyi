@@ -15,6 +15,9 @@ def score_rows(rows: Annotated[NDArray, dict(shape=(None, None), order='C', devi
     Score padded rows [n, width] against a padded query [width]; smaller is nearer.
     """
 
+def normalized(queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+    """Queries [n, dim] as a search by cosine scales them, to a length of 1."""
+
 def breadth_first_order(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
     """Vertices in the order of a breadth-first search from the entries [n]."""
 
@@ -37,10 +40,17 @@ def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, *, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]], routing: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)], routing_dim: int, scorer: str, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, code_bits: int, lowest: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: float, near: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, near_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_matrix: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, original: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, dim: int, metric_scorer: str, simd: str = 'auto') -> None: ...
+    def __init__(self, *, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]], routing: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)], routing_dim: int, scorer: str, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, code_bits: int, lowest: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, steps: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: float, near: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, near_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_matrix: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, original: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, dim: int, metric: str, simd: str = 'auto') -> None: ...
 
-    def search(self, *, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32]]:
-        """Answer queries [n, dim]: ids, distances, n_routing, n_rerank, n_hops."""
+class Plan:
+    """A search of which all is known but the queries."""
 
-    def trace(self, *, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int) -> None: ...
+
+    def search(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32]]:
+        """
+        Answer queries [n, dim] or [dim]: ids, distances, and counts of routing, rerank, hops.
+        """
+
+    def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
         """Search, and also return what was visited: offsets, vertices, hops."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import check_vectors
+from l2route.data import check_lengths, check_vectors
 from l2route.metrics import knn_recall_at
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors
@@ -63,6 +63,8 @@ class Validation:
     def of(cls, base: BaseVectors, queries: object) -> "Validation":
         """Find the true neighbours of the first N_KEPT queries."""
         kept = check_vectors("queries", queries, base.dim)[:N_KEPT]
+        if base.metric != "cosine":
+            check_lengths("queries", kept)
         depth = min(DEPTH, len(base.rows))
         truth = exact_neighbors(base.vectors(), kept, depth, base.metric)
         return cls(kept, truth.ids.astype(np.int32))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.memory import pack_codes, pad_rows, padded_dim, unpack_codes
-from l2route.spaces import BaseVectors, RoutingSpace
+from l2route.spaces import BaseVectors, RoutingSpace, check_coded_dim
 
 Compression = Literal["int4", "int8", "float16"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
@@ -39,23 +39,25 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     name = f"{space.name}-{compression}"
     if compression == "float16":
         return replace(space, rows=_halves(space.rows), name=name)
+    bits = 4 if compression == "int4" else 8
+    dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
+    check_coded_dim(dim, bits)
     vectors = space.rows[:, : space.dim]
     bias, origin = space.bias, space.origin
     if space.scorer == "l2":
         halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
         bias = (halves if bias is None else halves + 0.5 * bias).astype(np.float32)
         origin = 1.0
-    bits, matrix = 8, space.query_matrix
-    if compression == "int4":
-        bits = 4
-        turn = random_turn(padded_dim(space.dim, np.uint8, bits), space.dim, seed)
+    matrix = space.query_matrix
+    if bits == 4:
+        turn = random_turn(dim, space.dim, seed)
         vectors = vectors @ turn.T
         matrix = turn if matrix is None else turn @ matrix
     codes, lowest, steps = encode(vectors, bits)
     return replace(
         space,
         rows=pack_codes(codes) if bits == 4 else pad_rows(codes),
-        dim=vectors.shape[1],
+        dim=dim,
         scorer="ip",
         query_matrix=matrix,
         bias=bias,

@@ -29,6 +29,9 @@ from l2route.formats import (
 
 Metric = Literal["l2", "ip", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+MAX_LENGTH = 2.0**57
+"""Length of a vector for l2 and ip, at the most. Between such vectors all scores are finite:
+squared distances are up to 2**116, and those of codes, which are sums of products, up to 2**127."""
 Progress = Callable[[int, int], None]
 """Called with what is done and what there is in all."""
 
@@ -59,18 +62,21 @@ def check_metric(metric: str) -> Metric:
     return metric
 
 
-def check_vectors(name: str, array: object, dim: int | None = None) -> NDArray[np.float32]:
+def check_vectors(
+    name: str, array: object, dim: int | None = None, *, may_be_none: bool = False
+) -> NDArray[np.float32]:
     """Check vectors given by a user, and return them as the core takes them.
 
     Args:
         name: What the vectors are, for the error message: "base", "queries".
         array: Real numbers [n, d].
         dim: The d they must have, if any.
+        may_be_none: Whether n may be 0.
 
     Returns:
         C-contiguous float32 [n, d]; the array itself when it is that already.
     """
-    given = np.asarray(array)
+    given = as_array(name, array)
     if given.dtype.kind not in "fiu":
         raise ValueError(f"expected {name} of real numbers, got dtype {given.dtype}")
     if given.ndim != 2:
@@ -78,7 +84,7 @@ def check_vectors(name: str, array: object, dim: int | None = None) -> NDArray[n
         raise ValueError(f"expected {name} [*, {expected}], got shape {list(given.shape)}")
     if dim is not None and given.shape[1] != dim:
         raise ValueError(f"expected {name} [*, {dim}], got [*, {given.shape[1]}]")
-    if given.size == 0:
+    if given.size == 0 and not (may_be_none and given.shape[1]):
         raise ValueError(f"expected {name} [n, d] with n, d > 0, got {list(given.shape)}")
     vectors = given
     if given.dtype != np.float32 or not given.flags.c_contiguous:
@@ -88,6 +94,46 @@ def check_vectors(name: str, array: object, dim: int | None = None) -> NDArray[n
     if row is not None:
         raise ValueError(f"expected {name} to be finite float32, got NaN or inf in row {row}")
     return vectors
+
+
+def as_array(name: str, given: object) -> NDArray[Any]:
+    """An array of what a user gave; what numpy cannot read is refused, and why is said.
+
+    Args:
+        name: What it is, for the error message.
+        given: An array, a tensor on the processor, nested lists.
+
+    Returns:
+        The array, of any type and shape; without a copy where that can be.
+    """
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:  # of torch: gradients, bfloat16, devices
+        kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
+        dtype = f" of {given.dtype}" if hasattr(given, "dtype") else ""
+        raise ValueError(
+            f"expected {name} that numpy can read, got a {kind}{dtype}: {error}"
+        ) from error
+
+
+def check_lengths(name: str, vectors: NDArray[np.float32]) -> None:
+    """Refuse vectors [n, d] so long that distances between them are too large for a float.
+
+    Args:
+        name: What the vectors are, for the error message.
+        vectors: Finite vectors, to be compared by l2 or ip.
+    """
+    flat = vectors.reshape(-1)
+    with np.errstate(over="ignore"):
+        if np.dot(flat, flat) <= MAX_LENGTH**2:  # of all together: one pass, nothing allocated
+            return
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    if (lengths > MAX_LENGTH).any():
+        row = int(np.argmax(lengths > MAX_LENGTH))
+        raise ValueError(
+            f"expected {name} of a length of at most {MAX_LENGTH:g}, "
+            f"got {lengths[row]:g} in row {row}"
+        )
 
 
 def normalize(vectors: object) -> NDArray[np.float32]:

@@ -1,5 +1,8 @@
 """Arrays laid out for the core: cache-line aligned, rows padded to whole SIMD registers."""
 
+import os
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,3 +66,28 @@ def aligned_rows(rows: NDArray[Any], ids: NDArray[np.integer[Any]]) -> NDArray[A
     taken = aligned_zeros((len(ids), *rows.shape[1:]), rows.dtype.type)
     np.take(rows, ids, axis=0, out=taken)
     return taken
+
+
+def available_bytes() -> int:
+    """Memory that can be had without taking it from somebody, as the system tells it.
+
+    Of Linux's estimate and of what a container has left, the smaller; elsewhere all there is.
+    """
+    every = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    container = "/sys/fs/cgroup/memory"
+    estimate = _told("/proc/meminfo", r"MemAvailable: *(\d+) kB")
+    limit, used = _told(f"{container}.max", r"(\d+)"), _told(f"{container}.current", r"(\d+)")
+    cached = _told(f"{container}.stat", r"inactive_file (\d+)")  # of files: it can be had
+    free = [every] if estimate is None else [every, estimate * 1024]
+    if limit is not None and used is not None:
+        free.append(max(0, limit - used + (cached or 0)))
+    return min(free)
+
+
+def _told(path: str, pattern: str) -> int | None:
+    """A number at the start of a line in a file of the system; None if there is none."""
+    try:
+        found = re.search(f"^{pattern}", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1])

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.data import check_vectors, normalize
+from l2route.data import as_array, check_vectors
 from l2route.graph import Graph
-from l2route.memory import aligned_rows, pad_rows, padded_dim
+from l2route.memory import aligned_rows, available_bytes, pad_rows, padded_dim
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, spent
 
 MAX_K = 2**31 - 1
@@ -19,10 +19,26 @@ WIDEST_WITH_SLACK = 2048
 """Beam of a search with a slack, at the most and by default."""
 MAX_THREADS = 1024
 """Threads that a search starts at the most."""
+MAX_INLINED = 2**31 - 1
+"""Neighbours in all whose copies the core can number."""
+FEW_ANSWERS = 2**20
+"""Answers of a call that are given without a look at the memory."""
+SHARE_FOR_ANSWERS = 4
+"""A call's answers take at most one in so many bytes of the memory that is free: the index needs
+some of it, and whoever takes the answers makes copies of them."""
+FLOAT32 = np.dtype(np.float32)
+
+
+def check_inlined(graph: Graph) -> None:
+    """Refuse a graph with too many neighbours for copies of them."""
+    if graph.neighbors.size > MAX_INLINED:
+        got = f"{graph.neighbors.size:,}"
+        raise ValueError(f"expected at most {MAX_INLINED:,} neighbours to be inlined, got {got}")
 
 
 def _inlined(graph: Graph, space: RoutingSpace) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Routing vectors and biases of all neighbours, list by list; any where there is none."""
+    check_inlined(graph)
     ids = np.maximum(graph.neighbors.ravel(), 0)
     return aligned_rows(space.rows, ids), None if space.bias is None else space.bias[ids]
 
@@ -49,7 +65,7 @@ class Trace:
         return self.vertices[self.offsets[query] : self.offsets[query + 1]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which would take as long to make as a short walk
 class SearchResult:
     """Answers to a batch of queries, nearest first, ties by id, and what they cost."""
 
@@ -57,17 +73,87 @@ class SearchResult:
     """[n_queries, k]; −1 where fewer than k were found."""
     distances: NDArray[np.float32]
     """[n_queries, k]; inf where fewer than k were found."""
-    n_computed: NDArray[np.float64]
-    """Distance computations in units of the original dimension, all counted [n_queries]."""
-    n_routing: NDArray[np.int32]
-    """Routing vectors scored [n_queries]."""
+    counts: NDArray[np.int32]
+    """What each query cost [3, n_queries]: n_routing, n_rerank and n_hops."""
     n_projection: int
     """Distance computations that mapping a query into the routing space costs."""
-    n_rerank: NDArray[np.int32]
-    """True distances computed at the end [n_queries]."""
-    n_hops: NDArray[np.int32]
-    """Vertices expanded, those of upper layers included [n_queries]."""
+    routing_dim: int
+    """Dimension of the routing vectors."""
+    dim: int
+    """Dimension of the queries."""
     trace: Trace | None = None
+
+    @property
+    def n_routing(self) -> NDArray[np.int32]:
+        """Routing vectors scored [n_queries]."""
+        row: NDArray[np.int32] = self.counts[0]
+        return row
+
+    @property
+    def n_rerank(self) -> NDArray[np.int32]:
+        """True distances computed at the end [n_queries]."""
+        row: NDArray[np.int32] = self.counts[1]
+        return row
+
+    @property
+    def n_hops(self) -> NDArray[np.int32]:
+        """Vertices expanded, those of upper layers included [n_queries]."""
+        row: NDArray[np.int32] = self.counts[2]
+        return row
+
+    @property
+    def n_computed(self) -> NDArray[np.float64]:
+        """Distance computations in units of the original dimension, all counted [n_queries]."""
+        counted: NDArray[np.float64] = spent(
+            self.n_routing, self.n_rerank, self.n_projection, self.routing_dim, self.dim
+        )
+        return counted
+
+
+class Plan:
+    """A search of which all is known but the queries; any number of threads may share it.
+
+    A plan is of the graph, the vectors and the labels that it was made from: it answers as then,
+    whatever becomes of the index, and keeps them in memory.
+    """
+
+    __slots__ = ("_core", "_costs", "dim", "k")
+
+    def __init__(self, core: _core.Plan, k: int, costs: tuple[int, int, int]) -> None:
+        self._core, self._costs, self.k = core, costs, k
+        self.dim = costs[-1]
+
+    def __call__(self, queries: object, trace: bool = False) -> SearchResult:
+        """Answer queries [n_queries, dim], or one query [dim].
+
+        Args:
+            queries: real numbers; float32 in C's order are read where they are.
+            trace: whether to record the vertices visited, by row number.
+        """
+        rows = self._rows(queries)
+        if rows.size * self.k > FEW_ANSWERS * self.dim:
+            self._check_memory(rows.size // self.dim)
+        if not trace:
+            return SearchResult(*self._core.search(rows), *self._costs)
+        found = self._core.trace(rows)
+        return SearchResult(*found[:3], *self._costs, Trace(*found[3:]))
+
+    def _rows(self, queries: object) -> NDArray[np.float32]:
+        """Queries as the core takes them, which looks at their values itself."""
+        if type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.flags.c_contiguous:
+            return queries
+        given = as_array("queries", queries)
+        several = given[None] if given.ndim == 1 else given
+        return check_vectors("queries", several, self.dim, may_be_none=True)
+
+    def _check_memory(self, n_queries: int) -> None:
+        n_bytes = n_queries * self.k * (np.int64().nbytes + np.float32().nbytes)
+        most = available_bytes() // SHARE_FOR_ANSWERS
+        if n_bytes > most:
+            raise ValueError(
+                f"expected answers of at most {most:,} bytes, a quarter of the memory that is "
+                f"free, got k of {self.k:,} for {n_queries:,} queries, which take {n_bytes:,}"
+            )
 
 
 class Searcher:
@@ -96,6 +182,8 @@ class Searcher:
         self.graph, self.space, self.base = graph, space, base
         self.reranks = space.rows is not base.rows or space.bias is not None
         near, near_bias = _inlined(graph, space) if space.inlined else (None, None)
+        self._n = graph.n_vertices + 1  # a limit beyond it limits nothing
+        self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = sum(each.nbytes for each in (near, near_bias) if each is not None)
         self._core = _core.Searcher(
             neighbors=graph.neighbors,
@@ -114,7 +202,7 @@ class Searcher:
             query_matrix=None if matrix is None else pad_rows(matrix),
             original=base.rows if self.reranks else None,
             dim=base.dim,
-            metric_scorer=base.scorer,
+            metric=base.metric,
             simd=simd,
         )
 
@@ -144,34 +232,48 @@ class Searcher:
             slack: the walk ends when what it could expand is farther than 1 + slack times the
                 k-th best: queries with many near ones take longer than others. None for no limit.
         """
+        return self.plan(k, budget, ef, n_threads, rerank, slack)(queries, trace)
+
+    def plan(
+        self,
+        k: int = 10,
+        budget: Budget | None = None,
+        ef: int | None = None,
+        n_threads: int = 0,
+        rerank: int | None = None,
+        slack: float | None = None,
+        labels: NDArray[np.int64] | None = None,
+    ) -> Plan:
+        """Prepare searches with the same limits, which are those of `search`.
+
+        Args:
+            k: answers per query.
+            budget: distance computations per query.
+            ef: beam width.
+            n_threads: threads to use; 0 for all cores.
+            rerank: true distances at the end of a search without a budget.
+            slack: how much farther than the k-th best a walk goes.
+            labels: what answers call each vertex [n]; row numbers by default.
+        """
         k, n_threads = index_of(k), index_of(n_threads)
         ef = None if ef is None else index_of(ef)
-        rows = self._check(queries, k, budget, ef, n_threads, slack)
-        if slack is not None and ef is None:
+        self._check(k, budget, ef, n_threads, slack)
+        if slack is None:
+            slack = -1.0
+        elif ef is None:
             ef = WIDEST_WITH_SLACK
-        n = self.graph.n_vertices + 1  # a limit beyond it limits nothing
-        call = self._core.trace if trace else self._core.search
-        found = call(
-            queries=rows,
-            k=k,
-            routing=n - 1 if budget is None else min(n, budget.routing),
-            beam=min(n, ef or 0),
-            rerank=min(n, self._n_rerank(k, budget, ef, rerank, slack)),
-            slack=-1.0 if slack is None else slack,
-            n_threads=min(n_threads, MAX_THREADS),
+        n, n_rerank = self._n, self._n_rerank(k, budget, ef, rerank, slack)
+        core = _core.Plan(
+            self._core,
+            labels,
+            k,
+            n - 1 if budget is None else n if budget.routing > n else budget.routing,
+            (n if ef > n else ef) if ef else 0,
+            n if n_rerank > n else n_rerank,
+            slack,
+            n_threads if n_threads < MAX_THREADS else MAX_THREADS,
         )
-        ids, scores, n_routing, n_rerank, n_hops = found[:5]
-        n_projection = self.space.n_projection
-        return SearchResult(
-            ids=ids,
-            distances=self.base.distances(scores),
-            n_computed=spent(n_routing, n_rerank, n_projection, self.space.dim, self.base.dim),
-            n_routing=n_routing,
-            n_projection=n_projection,
-            n_rerank=n_rerank,
-            n_hops=n_hops,
-            trace=Trace(*found[5:]) if trace else None,
-        )
+        return Plan(core, k, self._costs)
 
     def _n_rerank(
         self,
@@ -179,7 +281,7 @@ class Searcher:
         budget: Budget | None,
         ef: int | None,
         rerank: int | None,
-        slack: float | None,
+        slack: float,
     ) -> int:
         if not self.reranks:
             return 0
@@ -189,17 +291,16 @@ class Searcher:
             raise ValueError(f"expected rerank of at least 1, got {rerank}")
         if rerank is not None:
             return index_of(rerank)
-        return 2 * k if slack is not None else max(k, ef or 0)
+        return 2 * k if slack >= 0 else max(k, ef or 0)
 
     def _check(
         self,
-        queries: object,
         k: int,
         budget: Budget | None,
         ef: int | None,
         n_threads: int,
         slack: float | None,
-    ) -> NDArray[np.float32]:
+    ) -> None:
         if k < 1:
             raise ValueError(f"expected k of at least 1, got {k}")
         if k > MAX_K:
@@ -216,9 +317,6 @@ class Searcher:
                 "expected a budget with rerank of at least 1, since routing scores are not "
                 f"true distances in space {self.space.name!r}, got 0"
             )
-        given = np.asarray(queries)
-        rows = check_vectors("queries", given[None] if given.ndim == 1 else given, self.base.dim)
-        return normalize(rows) if self.base.metric == "cosine" else rows
 
     def _check_slack(self, slack: float | None, ef: int | None) -> None:
         if slack is None:

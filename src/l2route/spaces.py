@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, check_vectors, normalize
+from l2route.data import Metric, check_lengths, check_vectors, normalize
 from l2route.memory import aligned, pad_rows, padded_dim
 from l2route.truth import exact_distances
 
@@ -19,6 +19,9 @@ ROW_TYPES = (*BASE_TYPES, "uint8")
 """Elements of routing vectors; uint8 for codes, one or two in a byte."""
 LEARNED = "learned"
 """What the name of a space that was learned begins with."""
+MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
+"""Dimensions of codes, by bits: the core adds up products with query codes, which are of up to 127,
+in 32 bits."""
 N_OWN = 10_000
 """Vectors that are scored by themselves to find a space's origin, at the most."""
 
@@ -109,8 +112,10 @@ class BaseVectors:
     def of(cls, vectors: object, metric: Metric) -> "BaseVectors":
         """Copy vectors [n, dim] into padded rows."""
         checked = check_vectors("vectors", vectors)
-        unit = normalize(checked) if metric == "cosine" else checked
-        return cls(pad_rows(unit), checked.shape[1], metric)
+        if metric == "cosine":
+            return cls(pad_rows(normalize(checked)), checked.shape[1], metric)
+        check_lengths("vectors", checked)
+        return cls(pad_rows(checked), checked.shape[1], metric)
 
     @property
     def scorer(self) -> Scorer:
@@ -120,13 +125,6 @@ class BaseVectors:
     def vectors(self) -> NDArray[np.float32]:
         """The vectors without their padding [n, dim]; a view, unless they are half floats."""
         return self.rows[:, : self.dim].astype(np.float32, copy=False)
-
-    def distances(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Distances in the metric's convention from the core's scores."""
-        if self.metric != "cosine":
-            return scores
-        distances: NDArray[np.float32] = scores + np.float32(1)
-        return distances.clip(min=0)  # lengths that are rounded may be above 1
 
     def exact_distances(
         self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]
@@ -187,6 +185,8 @@ class RoutingSpace:
         is_coded = self.rows.dtype == np.uint8
         if self.code_bits not in (4, 8):
             raise ValueError(f"expected codes of 4 or 8 bits, got {self.code_bits}")
+        if is_coded:
+            check_coded_dim(self.dim, self.code_bits)
         width = padded_dim(self.dim, self.rows.dtype, self.code_bits)
         width = width * self.code_bits // 8 if is_coded else width
         if self.rows.shape != (n, width):
@@ -218,6 +218,13 @@ class RoutingSpace:
     def budget(self, total: int, dim: int, rerank: int) -> Budget:
         """What a total buys in this space, for queries of the original dimension `dim`."""
         return Budget.of_total(total, dim, self.dim, rerank, self.query_matrix is not None)
+
+
+def check_coded_dim(dim: int, code_bits: int) -> None:
+    """Refuse codes of so many dimensions that scores would overflow."""
+    if dim > MAX_CODED_DIMS[code_bits]:
+        most = f"{MAX_CODED_DIMS[code_bits]:,}"
+        raise ValueError(f"expected codes of at most {most} dimensions, got {dim:,}")
 
 
 def original_space(base: BaseVectors) -> RoutingSpace:

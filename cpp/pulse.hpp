@@ -1,0 +1,55 @@
+// Long work looks up now and then: is it still wanted, and are more threads due?
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+#include <utility>
+
+namespace l2route {
+
+// Thrown where work ends before it is done.
+struct Stopped {};
+
+class Pulse {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kInterval{50};
+
+  // `is_unwanted` is asked every 50 ms, by the thread that made the pulse alone.
+  explicit Pulse(std::function<bool()> is_unwanted = {})
+      : is_unwanted_(std::move(is_unwanted)), asked_(Clock::now()) {}
+  Pulse(const Pulse&) = delete;
+  Pulse& operator=(const Pulse&) = delete;
+
+  // To be called often by every thread that works: throws Stopped if nobody wants the work.
+  void beat() {
+    if (is_stopped_.load(std::memory_order_relaxed)) throw Stopped{};
+    if (std::this_thread::get_id() != owner_) return;
+    const Clock::time_point now = Clock::now();
+    if (alarm_ && now >= alarm_at_) std::exchange(alarm_, nullptr)();
+    if (now - asked_ < kInterval) return;
+    asked_ = now;
+    if (!is_unwanted_ || !is_unwanted_()) return;
+    is_stopped_.store(true, std::memory_order_relaxed);
+    throw Stopped{};
+  }
+
+  // Has a beat of the thread that made the pulse call this once so much time is over.
+  void set_alarm(Clock::duration delay, std::function<void()> alarm) {
+    alarm_at_ = Clock::now() + delay;
+    alarm_ = std::move(alarm);
+  }
+  void clear_alarm() { alarm_ = nullptr; }
+
+ private:
+  const std::function<bool()> is_unwanted_;
+  const std::thread::id owner_ = std::this_thread::get_id();
+  Clock::time_point asked_;
+  std::function<void()> alarm_;
+  Clock::time_point alarm_at_;
+  std::atomic<bool> is_stopped_{false};
+};
+
+}  // namespace l2route
