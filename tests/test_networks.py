@@ -15,6 +15,7 @@ from l2route.networks import (
     FilterNetwork,
     GraphNetwork,
     NeighborhoodMean,
+    place_type,
     standardize,
 )
 
@@ -308,3 +309,23 @@ def test_bad_input_is_refused(options: dict[str, object], message: str) -> None:
         del given["neighbors"]
         with pytest.raises(ValueError, match=message):
             FeedForward(**given, seed=0)
+
+
+def test_places_in_long_lists_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """32 bits while they suffice, 64 beyond; means and gradients are the same by both."""
+    assert place_type(2**31 - 1) is np.int32
+    assert place_type(2**31) is np.int64
+    rng = np.random.default_rng(0)
+    neighbors = rng.integers(-1, 30, (30, 5)).astype(np.int32)
+    found = []
+    for dtype in (np.int32, np.int64):
+        monkeypatch.setattr("l2route.networks.place_type", lambda n, dtype=dtype: dtype)
+        mean = NeighborhoodMean(neighbors)
+        assert mean.starts.numpy().dtype == mean.members.numpy().dtype == dtype
+        features = torch.from_numpy(np.arange(90, dtype=np.float32).reshape(30, 3))
+        features.requires_grad_()
+        means = mean(features)
+        means.square().sum().backward()
+        found.append((means.detach(), features.grad))
+    for narrow, wide in zip(*found, strict=True):
+        torch.testing.assert_close(narrow, wide, rtol=0, atol=0)

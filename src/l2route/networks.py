@@ -274,10 +274,11 @@ class NeighborhoodMean(nn.Module):
         self.starts: Tensor
         self.reverse_members: Tensor
         self.reverse_starts: Tensor
-        self._keep("members", sinks)
-        self._keep("starts", _starts(sources, n))
-        self._keep("reverse_members", sources[by_sink])
-        self._keep("reverse_starts", _starts(sinks, n))
+        dtype = place_type(len(sinks))  # one for all: torch would make them alike at every call
+        self._keep("members", sinks.astype(dtype))
+        self._keep("starts", _starts(sources, n).astype(dtype))
+        self._keep("reverse_members", sources[by_sink].astype(dtype))
+        self._keep("reverse_starts", _starts(sinks, n).astype(dtype))
 
     def forward(self, features: Tensor) -> Tensor:
         """Means [n, width] of features [n, width]."""
@@ -286,8 +287,8 @@ class NeighborhoodMean(nn.Module):
         )
         return means
 
-    def _keep(self, name: str, ids: NDArray[np.integer]) -> None:
-        self.register_buffer(name, torch.from_numpy(ids.astype(np.int32)), persistent=False)
+    def _keep(self, name: str, places: NDArray[np.signedinteger]) -> None:
+        self.register_buffer(name, torch.from_numpy(places), persistent=False)
 
 
 class _Mean(torch.autograd.Function):
@@ -322,6 +323,11 @@ def standardize(vectors: NDArray[np.float32]) -> Tensor:
     centred = vectors - vectors.mean(axis=0, dtype=np.float64)  # [n, D]
     scale = np.sqrt(np.mean(centred**2)) or 1.0
     return torch.from_numpy((centred / scale).astype(np.float32))
+
+
+def place_type(n_edges: int) -> type[np.signedinteger]:
+    """The smallest integer that tells every place in a list of so many edges, and its end."""
+    return np.int32 if n_edges <= np.iinfo(np.int32).max else np.int64
 
 
 def _starts(owners: NDArray[np.integer], n: int) -> NDArray[np.integer]:
