@@ -29,6 +29,8 @@ LAYERS = (
     {"compression", "calibration", "refinement"},
     {"storage"},
     {"parts"},
+    {"state"},
+    {"changes"},
     {"oracle"},
     {"features"},
     {"networks"},

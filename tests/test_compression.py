@@ -26,7 +26,13 @@ from l2route.data import METRICS
 from l2route.index import RoutingIndex, load
 from l2route.memory import pad_rows, padded_dim
 from l2route.search import Searcher
-from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
+from l2route.spaces import (
+    MAX_CODED_DIMS,
+    BaseVectors,
+    RoutingSpace,
+    original_space,
+    pca_space,
+)
 from scores_twin import packed_rows, padded_to, scores_of
 
 SIMD_LEVELS = _core.simd_levels()
@@ -370,3 +376,38 @@ def test_codes_beside_each_other_change_nothing_but_the_memory(
     np.testing.assert_array_equal(
         near.search(QUERIES, 5, ef=20).ids, plain.search(QUERIES, 5, ef=20).ids
     )
+
+
+def test_too_many_neighbours_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more than the core can number no copies are made: that is said before."""
+    index = RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 8)), degree=8)
+    monkeypatch.setattr("l2route.search.MAX_INLINED", index.graph.neighbors.size - 1)
+    for module in ("search.aligned_rows", "changes.compress_space"):
+        monkeypatch.delattr(f"l2route.{module}")
+    expected = "expected at most 399 neighbours to be inlined, got 400"
+    with pytest.raises(ValueError, match=expected):
+        index.compress("int8", inlined=True)
+    space = RoutingSpace(index.base.rows, 8, "l2", name="near", inlined=True)
+    with pytest.raises(ValueError, match=expected):
+        Searcher(index.graph, space, index.base)
+
+
+@pytest.mark.parametrize(("bits", "compression"), [(4, "int4"), (8, "int8")])
+def test_codes_of_too_many_dimensions_are_refused(bits: int, compression: Any) -> None:
+    """Sums of products of the largest codes are right up to the most, and would not be beyond."""
+    most, largest = MAX_CODED_DIMS[bits], LARGEST_CODES[bits]
+    assert most * 127 * largest <= 2**31 - 1 < (most + 1) * 127 * largest
+    rows, width = packed_rows(np.full((1, most), largest, dtype=np.uint8), bits)
+    one = padded_to(np.ones(most), width)
+    for simd in SIMD_LEVELS:
+        scores = _core.score_rows(rows, one, "ip", simd, bits, 0 * one, one)
+        np.testing.assert_allclose(scores, [-largest * most], rtol=1e-6)
+    dim = most + 1
+    space = RoutingSpace(np.zeros((1, padded_dim(dim)), np.float32), dim, "l2")
+    message = "expected codes of at most .* dimensions, got"
+    with pytest.raises(ValueError, match=message):
+        compress_space(space, compression)
+    scale = np.ones(dim, np.float32)
+    coded = np.zeros((1, padded_dim(dim, np.uint8, bits) * bits // 8), np.uint8)
+    with pytest.raises(ValueError, match=message):
+        RoutingSpace(coded, dim, "ip", code_bits=bits, lowest=scale, steps=scale)

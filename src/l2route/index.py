@@ -1,39 +1,24 @@
 """RoutingIndex: vectors, a graph over them and the spaces that route on it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from functools import wraps
 from operator import index as index_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route import _core
-from l2route.calibration import Loss, Setting, Validation, calibrate, warn_of_doubts
-from l2route.compression import Compression, compress_space, halve
+from l2route import changes
+from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
+from l2route.compression import Compression
 from l2route.data import Progress, check_metric
-from l2route.graph import (
-    Entry,
-    Graph,
-    GraphKind,
-    GraphOptions,
-    build_graph,
-    numbers_in,
-    report,
-)
-from l2route.memory import aligned_rows
-from l2route.parts import Parts, assemble, described, write_parts
-from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import (
-    LEARNED,
-    BaseVectors,
-    Budget,
-    RoutingSpace,
-    original_space,
-    pca_space,
-)
+from l2route.graph import Entry, Graph, GraphKind, GraphOptions, build_graph
+from l2route.parts import Parts, assemble, write_parts
+from l2route.refinement import ALPHA, N_CANDIDATES
+from l2route.search import Plan, Searcher, SearchResult
+from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
+from l2route.state import Current, State
 from l2route.storage import read_index
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -47,9 +32,28 @@ DEFAULT_BUDGET = 256
 DEFAULT_RERANK = 8
 """True distances of those that learning is for, unless there are more neighbours to find."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _alone(
+    method: Callable[Concatenate["RoutingIndex", P], R],
+) -> Callable[Concatenate["RoutingIndex", P], R]:
+    """Let a method change an index while no other does; searches go on meanwhile."""
+
+    @wraps(method)
+    def change(index: "RoutingIndex", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with index._current.changing():
+            return method(index, *args, **kwargs)
+
+    return change
+
 
 class RoutingIndex:
-    """A similarity graph over vectors that answers queries; searching it is thread-safe.
+    """A similarity graph over vectors that answers queries.
+
+    Any number of threads may search it, ask it for `info` and `save` it, also while others change
+    it: each sees the index as it was before a change, or as it is after. Changes wait for others.
 
     Args:
         base: the original vectors.
@@ -67,16 +71,8 @@ class RoutingIndex:
         labels: NDArray[np.int64] | None = None,
         validation: Validation | None = None,
     ) -> None:
-        if labels is not None and (labels.shape != (graph.n_vertices,) or labels.dtype != np.int64):
-            got = f"{list(labels.shape)} of {labels.dtype}"
-            raise ValueError(f"expected labels [{graph.n_vertices}], got {got}")
-        self.base, self.graph, self.labels, self.validation = base, graph, labels, validation
-        self._settings: dict[tuple[str, int, float], Setting] = {}
-        self._losses: dict[str, Loss] = {}
-        every = [original_space(base), *spaces]
-        self._searchers = {space.name: Searcher(graph, space, base) for space in every}
-        if len(self._searchers) != len(every):
-            raise ValueError(f"expected distinct spaces, got {[space.name for space in every]}")
+        parts = Parts(base, graph, tuple(spaces), labels, validation, (), ())
+        self._current = Current(State.of(parts))
 
     @classmethod
     def build(
@@ -117,20 +113,39 @@ class RoutingIndex:
         return cls(base, build_graph(components, space.scorer, options, progress), [space])
 
     @property
+    def base(self) -> BaseVectors:
+        """The original vectors."""
+        return self._current.state.base
+
+    @property
+    def graph(self) -> Graph:
+        """The graph over them."""
+        return self._current.state.graph
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """What answers call each vertex [n]; row numbers if None."""
+        return self._current.state.labels
+
+    @property
+    def validation(self) -> Validation | None:
+        """Queries that settings are measured on."""
+        return self._current.state.validation
+
+    @property
+    def spaces(self) -> tuple[RoutingSpace, ...]:
+        """Routing spaces; the last is the one that searches use."""
+        return self._current.state.spaces
+
+    @property
     def dim(self) -> int:
         """Dimension of the vectors and of queries."""
         return self.base.dim
 
     @property
-    def spaces(self) -> tuple[RoutingSpace, ...]:
-        """Routing spaces; the last is the one that searches use."""
-        return tuple(searcher.space for searcher in self._searchers.values())
-
-    @property
     def n_bytes(self) -> int:
         """Bytes of all arrays in memory; on disk there are no copies of neighbours' vectors."""
-        copies = sum(searcher.n_inlined_bytes for searcher in self._searchers.values())
-        return copies + sum(array.nbytes for array in self._parts().arrays().values())
+        return self._current.state.n_bytes
 
     def __len__(self) -> int:
         return self.graph.n_vertices
@@ -169,53 +184,73 @@ class RoutingIndex:
             recall: in place of budget, ef, slack and rerank, a recall@k that is to be reached: see
                 `setting`.
         """
-        searcher = self.searcher(space)
+        state = self._current.state
+        plan = self._plan(state, k, budget, ef, rerank, space, n_threads, slack, recall)
+        return plan(queries, trace)
+
+    def plan(
+        self,
+        k: int = 10,
+        budget: int | Budget | None = None,
+        ef: int | None = None,
+        rerank: int | None = None,
+        space: str | None = None,
+        n_threads: int = 0,
+        slack: float | None = None,
+        recall: float | None = None,
+    ) -> Plan:
+        """Prepare searches of the same kind, for queries that come one by one.
+
+        `plan(queries)` answers as `search(queries, …)` with these arguments, and sooner: what does
+        not depend on the queries is done. A plan is of the index as it is now. It answers so for
+        good, also after `refine`, `renumber`, `learn` or `compress`: make another one after them.
+
+        Args:
+            k: answers per query.
+            budget: distance computations per query.
+            ef: beam width.
+            rerank: true distances at the end.
+            space: name of the space to route in; by default the last of `spaces`.
+            n_threads: threads to use; 0 for all cores.
+            slack: how much farther than the k-th best a walk goes.
+            recall: a recall@k to reach, in place of budget, ef, slack and rerank.
+        """
+        state = self._current.state
+        return self._plan(state, k, budget, ef, rerank, space, n_threads, slack, recall)
+
+    def _plan(
+        self,
+        state: State,
+        k: int,
+        budget: int | Budget | None,
+        ef: int | None,
+        rerank: int | None,
+        space: str | None,
+        n_threads: int,
+        slack: float | None,
+        recall: float | None,
+    ) -> Plan:
+        searcher = state.searcher(space)
         if recall is not None:
             if not budget is ef is slack is rerank is None:
                 raise ValueError(
                     "expected a recall, or else budget, ef, slack and rerank, got both"
                 )
-            limits = self.setting(recall, k, space, n_threads).limits
-            ef, slack, rerank = (limits[name] for name in ("ef", "slack", "rerank"))
+            setting = self._setting(state, searcher, recall, k, n_threads)
+            ef, slack, rerank = setting.ef, setting.slack, setting.rerank or None
         if not isinstance(budget, Budget) and (budget is not None or ef is slack is None):
-            budget = self._budget(searcher, budget, k, rerank)
-        result = searcher.search(queries, k, budget, ef, n_threads, trace, rerank, slack)
-        if self.labels is not None:
-            found = result.ids >= 0
-            result.ids[found] = self.labels[result.ids[found]]
-        return result
+            budget = _budget(searcher, budget, k, rerank)
+        return searcher.plan(k, budget, ef, n_threads, rerank, slack, state.labels)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices that answers call by these ids, of any shape; −1 stays."""
-        called = np.asarray(ids)
-        if called.dtype.kind not in "iu":
-            raise ValueError(f"expected integer ids, got dtype {called.dtype}")
-        labels = np.arange(len(self)) if self.labels is None else self.labels
-        order = np.argsort(labels, kind="stable")
-        places = np.searchsorted(labels, called, sorter=order)
-        rows = np.where(called == -1, -1, order[np.minimum(places, len(order) - 1)])
-        unknown = (called != -1) & (labels[rows] != called)
-        if unknown.any():
-            raise ValueError(f"expected ids that the index knows, got {called[unknown][0]}")
-        return rows
+        return self._current.state.rows_of(ids)
 
     def searcher(self, space: str | None = None) -> Searcher:
         """The searcher of a space; by default of the last one."""
-        if space is None:
-            return next(reversed(self._searchers.values()))
-        if space not in self._searchers:
-            raise ValueError(f"expected a space of {', '.join(self._searchers)}, got {space!r}")
-        return self._searchers[space]
+        return self._current.state.searcher(space)
 
-    def _budget(self, searcher: Searcher, total: int | None, k: int, rerank: int | None) -> Budget:
-        if not searcher.reranks:
-            rerank = 0
-        elif rerank is None:
-            rerank = max(k, searcher.space.rerank)
-        if total is None:
-            total = max(DEFAULT_BUDGET, 2 * (rerank + searcher.space.n_projection))
-        return searcher.space.budget(index_of(total), self.dim, rerank)
-
+    @_alone
     def learn(
         self,
         queries: object,
@@ -312,42 +347,35 @@ class RoutingIndex:
         clock = Clock(options.time_limit)
         state = None if checkpoint is None else Path(checkpoint)
         kept = None if cache is None else Path(cache)
+        before = self._current.state
         problem = pose(
-            self.graph,
-            self.base,
+            before.graph,
+            before.base,
             queries,
             options,
             progress,
             kept,
-            None if neighbors is None else self.rows_of(neighbors),
+            None if neighbors is None else before.rows_of(neighbors),
             clock,
             None if state is None or not state.exists() else read_sizes(state),
         )
-        warn_of_doubts(problem.validation, self.base)
+        warn_of_doubts(problem.validation, before.base)
         space, report = learn_space(
             problem,
             options,
             model=own,
-            rivals=self._rivals(options.dim),
+            rivals=before.rivals(options.dim),
             checkpoint=state,
             log=None if log is None else Path(log),
             cache=kept,
             on_event=on_event,
             clock=clock,
         )
-        if report.is_better or self.validation is None:
-            self._keep_validation(problem.to_keep())
-        if report.is_better:
-            others = [each for each in self.spaces[1:] if not each.name.startswith(LEARNED)]
-            self._reset(self.base, [*others, space])
+        better = space if report.is_better else None
+        self._current.swap(before, changes.learned(before, better, problem.to_keep()))
         return report
 
-    def _rivals(self, dim: int | None) -> list[RoutingSpace]:
-        """What a learned space has to beat to be used, beside the plain one of its dimension."""
-        is_short = dim is not None and dim != self.dim
-        original, used = self.spaces[0], self.searcher().space
-        return [original] * is_short + [used] * (used is not original)
-
+    @_alone
     def compress(
         self,
         routing: Compression | None = "int8",
@@ -369,40 +397,11 @@ class RoutingIndex:
             inlined: keep copies of all neighbours' routing vectors with every vertex while the
                 index is in memory, as NGT-QG and SymphonyQG do: `info` tells what that takes.
         """
-        if vectors not in (None, "float16"):
-            raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
-        source = self.searcher(space)
-        base = self.base if vectors is None else halve(self.base)
-        if routing is None:
-            if inlined:
-                raise ValueError("expected routing int4, int8 or float16 to be inlined, got None")
-            self._reset(base, self.spaces[1:])
-            if vectors is not None:
-                self._measure_loss(source, self.searcher(source.space.name))
-            return
-        compressed = replace(compress_space(source.space, routing), inlined=inlined)
-        gone = (source.space.name, compressed.name)
-        kept = [each for each in self.spaces[1:] if each.name not in gone]
-        self._reset(base, [*kept, compressed])
-        self._measure_loss(source, self.searcher(compressed.name))
+        state = self._current.state
+        after = changes.compressed(state, routing, vectors, space, inlined)
+        self._current.swap(state, after)
 
-    def _measure_loss(self, before: Searcher, after: Searcher) -> None:
-        if self.validation is not None:
-            self._losses[after.space.name] = Loss.of(before, after, self.validation)
-
-    def _reset(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> None:
-        """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
-        original = self.spaces[0] if base is self.base else original_space(base)
-        known = {id(each.space): each for each in self._searchers.values() if each.base is base}
-        every = {
-            space.name: known.get(id(space)) or Searcher(self.graph, space, base)
-            for space in (original, *spaces)
-        }
-        kept = {name for name, each in every.items() if id(each.space) in known}
-        self.base, self._searchers = base, every
-        self._settings = {key: value for key, value in self._settings.items() if key[0] in kept}
-        self._losses = {name: loss for name, loss in self._losses.items() if name in kept}
-
+    @_alone
     def refine(
         self,
         degree: int | None = None,
@@ -425,58 +424,30 @@ class RoutingIndex:
             n_threads: threads to use; 0 for all cores. The graph is the same for any number.
             progress: called with vertices done and in all while the nearest are sought.
         """
-        if any(space.name.startswith(LEARNED) for space in self.spaces):
-            raise ValueError("expected to refine before learning, got an index that has learned")
-        graph = refine_graph(
-            self.graph,
-            self.base,
-            degree=degree,
-            n_candidates=n_candidates,
-            alpha=alpha,
-            n_threads=n_threads,
-            progress=progress,
-        )
-        searchers = {space.name: Searcher(graph, space, self.base) for space in self.spaces}
-        self.graph, self._searchers = graph, searchers
-        self._settings, self._losses = {}, {}
+        state = self._current.state
+        after = changes.refined(state, degree, n_candidates, alpha, n_threads, progress)
+        self._current.swap(state, after)
 
+    @_alone
     def renumber(self) -> None:
         """Give vertices that lie near each other in the graph numbers near each other.
 
         In the order of a breadth-first search, so that a walk finds more of what it needs in the
         caches. Answers are called as before, by labels where there were none.
         """
-        order = _core.breadth_first_order(self.graph.neighbors, self.graph.entries)
-        base = replace(self.base, rows=aligned_rows(self.base.rows, order))
-        spaces = [
-            replace(
-                space,
-                rows=base.rows if space.rows is self.base.rows else aligned_rows(space.rows, order),
-                bias=None if space.bias is None else space.bias[order],
-            )
-            for space in self.spaces[1:]
-        ]
-        settings, losses = self._settings, self._losses
-        self.labels = order.astype(np.int64) if self.labels is None else self.labels[order]
-        self.graph = self.graph.renumbered(order)
-        if self.validation is not None:
-            neighbors = numbers_in(order)[self.validation.neighbors]
-            self.validation = replace(self.validation, neighbors=neighbors)
-        self._reset(base, spaces)
-        self._settings, self._losses = settings, losses  # walks are as long as they were
+        state = self._current.state
+        self._current.swap(state, changes.renumbered(state))
 
+    @_alone
     def validate_with(self, queries: object) -> None:
         """Keep the first 2,000 queries, with their true neighbours, to measure settings on.
 
         `learn` keeps some of its own. Settings measured before are forgotten.
         """
-        validation = Validation.of(self.base, queries)
-        warn_of_doubts(validation, self.base)
-        self._keep_validation(validation)
-
-    def _keep_validation(self, validation: Validation) -> None:
-        self.validation = validation
-        self._settings.clear()
+        state = self._current.state
+        validation = Validation.of(state.base, queries)
+        warn_of_doubts(validation, state.base)
+        self._current.swap(state, changes.validated(state, validation))
 
     def setting(
         self, recall: float, k: int = 10, space: str | None = None, n_threads: int = 0
@@ -491,55 +462,48 @@ class RoutingIndex:
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to measure with; 0 for all cores.
         """
-        searcher = self.searcher(space)
+        state = self._current.state
+        return self._setting(state, state.searcher(space), recall, k, n_threads)
+
+    def _setting(
+        self, state: State, searcher: Searcher, recall: float, k: int, n_threads: int
+    ) -> Setting:
         k, recall = index_of(k), float(recall)
-        key = (searcher.space.name, k, recall)
-        if key not in self._settings:
-            if self.validation is None:
-                raise ValueError(
-                    "expected validation queries to measure recall on: "
-                    "call learn or validate_with first"
-                )
-            self._settings[key], _ = calibrate(searcher, self.validation, k, recall, n_threads)
-        return self._settings[key]
+        known = state.settings.get((searcher.space.name, k, recall))
+        if known is not None:
+            return known
+        if state.validation is None:
+            raise ValueError(
+                "expected validation queries to measure recall on: "
+                "call learn or validate_with first"
+            )
+        setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
+        self._current.add_setting(state, setting)
+        return setting
 
     def info(self) -> dict[str, Any]:
         """What the index is, in plain values."""
-        return {
-            "n_vertices": len(self),
-            "dim": self.dim,
-            "metric": self.base.metric,
-            "vectors": str(self.base.rows.dtype),
-            "graph": asdict(report(self.graph)),
-            "spaces": [described(space) for space in self.spaces],
-            "labelled": self.labels is not None,
-            "n_validation": 0 if self.validation is None else len(self.validation.queries),
-            "settings": [asdict(setting) for setting in self._settings.values()],
-            "losses": [asdict(loss) for loss in self._losses.values()],
-            "bytes_per_vector": self.n_bytes / len(self),
-        }
+        return self._current.state.info()
 
     def save(self, path: str | Path) -> None:
         """Write the index into a directory; if that is cut off, what was there stays readable."""
-        write_parts(Path(path), self._parts())
-
-    def _parts(self) -> Parts:
-        return Parts(
-            base=self.base,
-            graph=self.graph,
-            spaces=self.spaces[1:],
-            labels=self.labels,
-            validation=self.validation,
-            settings=tuple(self._settings.values()),
-            losses=tuple(self._losses.values()),
-        )
+        write_parts(Path(path), self._current.state.parts)
 
     @classmethod
-    def _of(cls, parts: Parts) -> "RoutingIndex":
-        index = cls(parts.base, parts.graph, parts.spaces, parts.labels, parts.validation)
-        index._settings = {(each.space, each.k, each.target): each for each in parts.settings}
-        index._losses = {each.space: each for each in parts.losses}
+    def _of(cls, state: State) -> "RoutingIndex":
+        index = cls.__new__(cls)
+        index._current = Current(state)
         return index
+
+
+def _budget(searcher: Searcher, total: int | None, k: int, rerank: int | None) -> Budget:
+    if not searcher.reranks:
+        rerank = 0
+    elif rerank is None:
+        rerank = max(k, searcher.space.rerank)
+    if total is None:
+        total = max(DEFAULT_BUDGET, 2 * (rerank + searcher.space.n_projection))
+    return searcher.space.budget(index_of(total), searcher.base.dim, rerank)
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
@@ -553,6 +517,6 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
     """
     meta, arrays = read_index(Path(path), mmap=mmap, verify=verify)
     try:
-        return RoutingIndex._of(assemble(meta, arrays, verify=verify))
+        return RoutingIndex._of(State.of(assemble(meta, arrays, verify=verify)))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: expected an intact index, got {error}") from error

@@ -1,0 +1,233 @@
+"""Laws of an index that is searched while it is changed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexes import QUERIES, VALIDATION, VECTORS, N, built, same_results
+from l2route import changes
+from l2route import index as index_module
+from l2route import state as state_module
+from l2route.index import RoutingIndex, load
+from l2route.search import Searcher, SearchResult
+
+CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
+    "refine": lambda index: index.refine(n_threads=1),
+    "renumber": lambda index: index.renumber(),
+    "int8": lambda index: index.compress("int8"),
+    "inlined": lambda index: index.compress("int8", inlined=True),
+    "float16": lambda index: index.compress(None, "float16"),
+    "both": lambda index: index.compress("int4", "float16"),
+    "validate_with": lambda index: index.validate_with(VALIDATION[::-1]),
+    "setting": lambda index: index.setting(0.8, k=5),
+    "learn": lambda index: index.learn(VALIDATION, steps=1, budget=50, rerank=4),
+}
+
+
+class SlowSearcher(Searcher):
+    """One that takes its time to be made, so that others come by in the midst of a change."""
+
+    def __init__(self, *args: Any) -> None:
+        time.sleep(0.01)
+        super().__init__(*args)
+
+
+@pytest.fixture
+def index(monkeypatch: pytest.MonkeyPatch) -> RoutingIndex:
+    """An index with validation queries and a setting, whose changes are slow."""
+    made = built(graph="knn")
+    made.validate_with(VALIDATION)
+    made.setting(0.9, k=5)
+    for module in (state_module, changes):
+        monkeypatch.setattr(module, "Searcher", SlowSearcher)
+    return made
+
+
+@contextmanager
+def meanwhile(*calls: Callable[[], object]) -> Iterator[list[list[Any]]]:
+    """Threads that make calls again and again while the block runs, and what they returned."""
+    is_over = threading.Event()
+
+    def repeat(call: Callable[[], object]) -> list[Any]:
+        returned = []
+        while not is_over.is_set():
+            returned.append(call())
+        return [*returned, call()]
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(repeat, call) for call in calls]
+        returned: list[list[Any]] = []
+        try:
+            yield returned
+        finally:
+            is_over.set()
+            returned += [future.result() for future in futures]
+
+
+def ask(index: RoutingIndex) -> list[SearchResult]:
+    """Answers in the first space and the last, by beam and by budget, in one batch and alone."""
+    return [
+        index.search(QUERIES, k=5, ef=20, n_threads=1),
+        index.search(QUERIES, k=5, budget=300, n_threads=2),
+        index.search(QUERIES[0], k=5, ef=20, space="original"),
+    ]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_searches_see_an_index_before_a_change_or_after_it(
+    index: RoutingIndex, change: str
+) -> None:
+    """Never between: every answer is one that the index gives while nobody changes it."""
+    calls = [lambda i=i: ask(index)[i] for i in range(3)]
+    before = ask(index)
+    with meanwhile(*calls) as returned:
+        CHANGES[change](index)
+    after = ask(index)
+    for seen, *lawful in zip(returned, before, after, strict=True):
+        assert all(any(same_results(each, one) for one in lawful) for each in seen)
+        assert len(seen) > 1
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_told_and_saved_meanwhile_is_whole(
+    index: RoutingIndex, change: str, tmp_path: Path
+) -> None:
+    """`info`, `n_bytes`, `save` and `setting` too see the index before a change or after it."""
+
+    def saved() -> dict[str, Any]:
+        index.save(tmp_path / "index")
+        return load(tmp_path / "index").info()
+
+    def measure() -> None:
+        index.setting(0.7, k=3)
+        index.search(QUERIES[:2], k=5, recall=0.9)
+
+    index.setting(0.7, k=3)
+    before = index.info()
+    with meanwhile(index.info, saved, lambda: index.n_bytes, measure) as returned:
+        CHANGES[change](index)
+    after = index.info()
+
+    def without_settings(info: dict[str, Any]) -> dict[str, Any]:
+        return {key: value for key, value in info.items() if key != "settings"}
+
+    lawful = [without_settings(info) for info in (before, after)]
+    for info in (*returned[0], *returned[1]):
+        assert without_settings(info) in lawful
+        assert {each["space"] for each in info["settings"]} <= {s["name"] for s in info["spaces"]}
+    sizes = [round(info["bytes_per_vector"] * N) for info in lawful]
+    assert set(returned[2]) <= set(sizes)
+
+
+def test_no_change_is_lost(index: RoutingIndex) -> None:
+    """Of several at once each is made on what the one before left."""
+    with ThreadPoolExecutor(3) as pool:
+        for future in [
+            pool.submit(index.compress, "int8", None, "original"),
+            pool.submit(index.compress, "float16", None, "original"),
+            pool.submit(index.renumber),
+        ]:
+            future.result()
+    assert {space.name for space in index.spaces} == {
+        "original",
+        "original-int8",
+        "original-float16",
+    }
+    assert index.labels is not None
+
+
+def test_a_change_within_another_is_refused(index: RoutingIndex) -> None:
+    """It would wait for itself."""
+    with pytest.raises(RuntimeError, match="expected one change of an index at a time"):
+        index.refine(progress=lambda *_: index.renumber())
+    index.renumber()  # the next one need not wait
+
+
+@pytest.mark.parametrize(
+    ("change", "space", "is_kept"),
+    [
+        ("refine", "original", False),
+        ("renumber", "original", False),
+        ("float16", "original", False),
+        ("validate_with", "original", False),
+        ("int8", "original", True),  # beside it
+        ("learn", "original", None),
+    ],
+)
+def test_a_setting_is_kept_where_it_was_measured(
+    index: RoutingIndex,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    space: str,
+    is_kept: bool | None,
+) -> None:
+    """Not if vectors, graph, space or queries are other ones when the measuring is done."""
+    is_measured, may_end = threading.Event(), threading.Event()
+    calibrate = index_module.calibrate
+
+    def measure(*args: Any) -> Any:
+        found = calibrate(*args)
+        is_measured.set()
+        assert may_end.wait(60)
+        return found
+
+    monkeypatch.setattr(index_module, "calibrate", measure)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(index.setting, 0.6, 4, space)
+        assert is_measured.wait(60)
+        validation, searcher = index.validation, index.searcher(space)
+        CHANGES[change](index)
+        if is_kept is None:
+            is_kept = index.validation is validation and index.searcher(space) is searcher
+        may_end.set()
+        setting = future.result()
+    settings = index._current.state.settings
+    assert (settings.get((space, 4, 0.6)) is setting) == is_kept
+
+
+def test_a_setting_found_during_a_change_is_not_lost(
+    index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it still holds after it: its space, vectors, graph and queries are there."""
+    compressed = changes.compressed
+
+    def slowly(*args: Any) -> Any:
+        after = compressed(*args)
+        index.setting(0.6, k=4)
+        return after
+
+    monkeypatch.setattr(changes, "compressed", slowly)
+    index.compress("int8")
+    assert ("original", 4, 0.6) in index._current.state.settings
+    assert ("original", 5, 0.9) in index._current.state.settings
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_plan_is_of_the_index_that_it_was_made_from(index: RoutingIndex, change: str) -> None:
+    """It answers as a search did then, whatever becomes of the index."""
+    plan, other = index.plan(k=5, ef=20), index.plan(k=5, recall=0.9, n_threads=1)
+    before = [index.search(QUERIES, k=5, ef=20), index.search(QUERIES, k=5, recall=0.9)]
+    with meanwhile(lambda: plan(QUERIES), lambda: other(QUERIES)) as returned:
+        CHANGES[change](index)
+    for seen, expected in zip(returned, before, strict=True):
+        assert all(same_results(found, expected) for found in seen)
+
+
+def test_an_index_that_is_gone_leaves_its_plans(index: RoutingIndex) -> None:
+    """A plan keeps what it needs."""
+    expected = index.search(QUERIES, k=5, ef=20)
+    plan = index.plan(k=5, ef=20)
+    index.renumber()
+    del index
+    noise = [np.full(VECTORS.shape, 7, np.float32) for _ in range(50)]  # where the rows were
+    assert same_results(plan(QUERIES), expected)
+    del noise
