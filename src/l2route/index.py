@@ -345,7 +345,7 @@ class RoutingIndex:
             memory_gb=memory_gb,
         )
         clock = Clock(options.time_limit)
-        state = None if checkpoint is None else Path(checkpoint)
+        saved = None if checkpoint is None else Path(checkpoint)
         kept = None if cache is None else Path(cache)
         before = self._current.state
         problem = pose(
@@ -357,7 +357,7 @@ class RoutingIndex:
             kept,
             None if neighbors is None else before.rows_of(neighbors),
             clock,
-            None if state is None or not state.exists() else read_sizes(state),
+            None if saved is None or not saved.exists() else read_sizes(saved),
         )
         warn_of_doubts(problem.validation, before.base)
         space, report = learn_space(
@@ -365,7 +365,7 @@ class RoutingIndex:
             options,
             model=own,
             rivals=before.rivals(options.dim),
-            checkpoint=state,
+            checkpoint=saved,
             log=None if log is None else Path(log),
             cache=kept,
             on_event=on_event,
