@@ -272,7 +272,7 @@ def test_refining_that_fails_leaves_the_index(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("l2route.index.Searcher", fail)
+    monkeypatch.setattr("l2route.changes.Searcher", fail)
     with pytest.raises(MemoryError):
         index.refine()
     assert index.graph is graph
