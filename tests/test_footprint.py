@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from l2route.training.footprint import (
     N_FEATURES,
     N_PRODUCTS,
     expected_bytes,
-    free_bytes,
     max_hop_blocks,
 )
 
@@ -24,19 +22,12 @@ from l2route.training.footprint import (
 def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of what is free, 6 GiB at the most, one block at the least; or what an option says."""
     block = 1000 * BLOCK_TARGETS // 2
-    monkeypatch.setattr(footprint, "free_bytes", lambda: 10 * block)
+    monkeypatch.setattr(footprint, "available_bytes", lambda: 10 * block)
     assert max_hop_blocks(1000, None) == 5
     assert max_hop_blocks(1000, 7.5 * block / 1e9) == 7
     assert max_hop_blocks(1000, 1e-9) == 1
-    monkeypatch.setattr(footprint, "free_bytes", lambda: 1 << 50)
+    monkeypatch.setattr(footprint, "available_bytes", lambda: 1 << 50)
     assert max_hop_blocks(1000, None) == (6 << 30) // block
-
-
-def test_free_memory_is_that_of_the_machine() -> None:
-    """More than a few megabytes, and no more than there is."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal"))
-    assert 1 << 24 < free_bytes() <= total
 
 
 def test_features_are_as_wide_as_expected() -> None:

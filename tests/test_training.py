@@ -236,7 +236,7 @@ def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> No
         learn_space(problem, OPTIONS, checkpoint=state)
     state.unlink()
     state.mkdir()
-    with pytest.raises(ValueError, match="expected a checkpoint, got no regular file"):
+    with pytest.raises(ValueError, match="expected a regular file, got a directory"):
         learn_space(problem, OPTIONS, checkpoint=state)
 
 

@@ -1,15 +1,14 @@
 """States of a run on disk: whole or not at all, and only for the run that they were made in."""
 
 import hashlib
-import os
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from l2route.atomic import open_regular, replacing
 from l2route.training.problem import Sizes
 
 VERSION = 3
@@ -18,7 +17,7 @@ VERSION = 3
 def write_checkpoint(
     path: Path, state: dict[str, Any], options: dict[str, Any], problem: str, sizes: Sizes
 ) -> None:
-    """Write beside and rename, so that a crash leaves the state before.
+    """Replace the state in a file; a crash leaves the one before.
 
     Args:
         path: the file.
@@ -34,17 +33,8 @@ def write_checkpoint(
         "sizes": asdict(sizes),
         "state": state,
     }
-    with NamedTemporaryFile(
-        dir=path.parent, prefix=f"{path.name}.", suffix=".partial", delete=False
-    ) as stream:
-        try:
-            torch.save(content | {"digest": _digest(content)}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-            os.replace(stream.name, path)
-        except BaseException:
-            Path(stream.name).unlink(missing_ok=True)
-            raise
+    with replacing(path) as temporary:
+        torch.save(content | {"digest": _digest(content)}, temporary)
 
 
 def read_sizes(path: Path) -> Sizes:
@@ -70,10 +60,9 @@ def read_checkpoint(path: Path, options: dict[str, Any], problem: str) -> dict[s
 
 
 def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path}: expected a checkpoint, got no regular file")
     try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
+        with open_regular(path) as stream:
+            content = torch.load(stream, weights_only=True, map_location="cpu")
         version = content["version"]
     except Exception as error:  # torch raises many kinds on damaged files
         raise ValueError(f"{path}: expected a checkpoint, got {error}") from error

@@ -1,8 +1,8 @@
 """Memory that learning takes, and memory that there is."""
 
 import os
-from pathlib import Path
 
+from l2route.memory import available_bytes
 from l2route.oracle import BLOCK_TARGETS
 
 HOP_BYTES = 6 << 30
@@ -15,27 +15,6 @@ FEATURE_COPIES = 3
 """Copies of vertices' features that exist at once: groups, rows, rows as walks read them."""
 
 
-def free_bytes() -> int:
-    """Memory that this process may still take: the machine's, or its control group's if less."""
-    machine = _meminfo("MemAvailable") or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit = int((group / "memory.max").read_text())
-        used = int((group / "memory.current").read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return machine
-    return max(0, min(machine, limit - used))
-
-
-def _meminfo(name: str) -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith(f"{name}:")]
-    return int(found[0]) * 1024 if found else None
-
-
 def max_hop_blocks(n_vertices: int, memory_gb: float | None) -> int:
     """Blocks of hops that are held at once.
 
@@ -44,7 +23,7 @@ def max_hop_blocks(n_vertices: int, memory_gb: float | None) -> int:
         memory_gb: what they may take; None for 6 GB, or half of what is free if that is less.
     """
     if memory_gb is None:
-        room = min(HOP_BYTES, int(FREE_SHARE * free_bytes()))
+        room = min(HOP_BYTES, int(FREE_SHARE * available_bytes()))
     else:
         room = int(memory_gb * 1e9)
     return max(1, room // block_bytes(n_vertices))
