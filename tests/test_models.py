@@ -24,12 +24,17 @@ def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
     model = GraphFilter(
         features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
     )
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    move(model)
     return model, rng.normal(size=(5, DIM)).astype(np.float32)
+
+
+@torch.no_grad()
+def move(model: GraphFilter) -> None:
+    """Give every weight that is learned another value."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
 
 
 def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -103,3 +108,38 @@ def test_a_filter_has_few_weights(dim: int | None) -> None:
     n_features = (n_groups + n_products) * DIM + n_singles
     maps = 0 if dim is None else 2 * dim * DIM
     assert learned == (n_groups + n_singles) * DIM + n_features + 2 * (DIM + 1) + maps
+
+
+@pytest.mark.parametrize("dim", [None, 2])
+@pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-5])
+def test_where_no_vertex_differs_a_query_may_be_anywhere(dim: int | None, spread: float) -> None:
+    """A query's place on such an axis changes no score's distance to another's, learned or not."""
+    vectors, neighbors = draw_flat(spread)
+    axes = principal_axes(vectors)
+    features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors @ axes)
+    matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
+    model = GraphFilter(
+        features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
+    )
+    move(model)
+    space = space_of(model, DIM, dim or DIM, 1.0, 8)
+    here = np.random.default_rng(2).normal(size=(5, DIM)).astype(np.float32)
+    here[:, 2] = 3.0
+    there = here.copy()
+    there[:, 2] += 50.0
+
+    def differences(queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        mapped = queries if space.query_matrix is None else queries @ space.query_matrix.T
+        scores = mapped @ space.rows[:, : space.dim].T + space.bias
+        return np.asarray(scores - scores[:, :1])
+
+    np.testing.assert_allclose(differences(there), differences(here), atol=0.02)
+    assert differences(here).std() > 1
+
+
+def draw_flat(spread: float) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Vectors that hardly differ in their third dimension, and neighbours at random."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(N, DIM))
+    vectors[:, 2] = 3 + spread * vectors[:, 2]
+    return vectors.astype(np.float32), rng.integers(0, N, (N, 4)).astype(np.int32)

@@ -40,6 +40,10 @@ class ShiftedModel(RoutingModel, Protocol):
         ...
 
 
+UNSEEN = float(np.finfo(np.float32).eps)
+"""Largest square along an axis, as a share of the longest axis' variance, that scores round off."""
+
+
 class GraphFilter(nn.Module):
     """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
 
@@ -52,6 +56,9 @@ class GraphFilter(nn.Module):
     vertices' rows are then constants, and a step costs as much as the walks it learns from, however
     large the graph is. Crossroads, vertices that so many walks come by that there is enough to
     learn from, have a shift of x and a bias of their own besides.
+
+    Axes along which the vectors do not differ are not seen, of vertices and queries alike: they
+    tell no vertex from another, and what is learned of them would be learned from noise.
 
     Args:
         features: features of every vertex, of vectors turned to their principal axes.
@@ -75,6 +82,11 @@ class GraphFilter(nn.Module):
     ) -> None:
         super().__init__()
         dim = vectors.shape[1]
+        sight = _sight(vectors, axes)
+        vectors = vectors if sight is None else vectors @ sight
+        self.sight: Tensor | None
+        shown = None if sight is None else torch.from_numpy(sight)
+        self.register_buffer("sight", shown, persistent=False)
         start = np.ascontiguousarray(axes.T) if query_matrix is None else query_matrix  # [d, dim]
         projected = vectors @ start.T  # [n, d]
         bias = (-0.5 if scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
@@ -106,12 +118,28 @@ class GraphFilter(nn.Module):
 
     def queries(self, queries: Tensor) -> Tensor:
         """Map queries [batch, dim] to [batch, n_features]."""
-        turned = queries @ self.matrix.T @ self.mixing  # [batch, dim]
+        seen = queries if self.sight is None else queries @ self.sight
+        turned = seen @ self.matrix.T @ self.mixing  # [batch, dim]
         weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
         grouped = (turned[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
         moving = torch.cat([grouped, turned @ self.single.T], dim=1)
         still = self.bias.shape[0] - moving.shape[1]  # products do not meet the query
         return self.sharpness * (functional.pad(moving, (0, still)) + self.bias)
+
+
+def _sight(vectors: NDArray[np.float32], axes: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """What leaves of a vector its part along axes that vectors differ in; None if that is all.
+
+    Args:
+        vectors: [n, dim].
+        axes: principal axes, in columns [dim, dim].
+    """
+    turned = (vectors - vectors.mean(axis=0, dtype=np.float64)) @ axes  # [n, dim]
+    squares = np.square(turned, out=turned)
+    seen = axes[:, squares.max(axis=0) >= UNSEEN * squares.mean(axis=0).max()].astype(np.float64)
+    if seen.shape[1] == axes.shape[1]:
+        return None
+    return np.asarray(seen @ seen.T, dtype=np.float32)
 
 
 @torch.no_grad()
