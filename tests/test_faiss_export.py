@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex, from_faiss
+from l2route.cli import main
 from l2route.compression import COMPRESSIONS, Compression
 from l2route.contrib.faiss_export import to_faiss
 from l2route.data import Metric
@@ -18,6 +19,9 @@ from l2route.datasets import demo_words
 from l2route.evaluation.judge import Judge
 from l2route.graph import Graph, GraphKind
 from l2route.spaces import BaseVectors, RoutingSpace
+from l2route.training.loop import learn_space
+from l2route.training.options import LearnOptions
+from l2route.training.problem import pose
 from l2route.truth import exact_neighbors
 
 WORDS = demo_words(n_base=2_000, n_learn=1_500, n_query=300).dataset
@@ -184,6 +188,92 @@ def test_stock_faiss_reads_it(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", script], check=True)
     assert (np.load(tmp_path / "ids.npy") == answers(index, 40)).mean() > 0.999
+
+
+def with_common_part(index: RoutingIndex, size: float) -> RoutingIndex:
+    """An index whose routing vectors and biases all have one large part in common.
+
+    No rank depends on it: queries have a dimension that is always the same.
+    """
+    vectors = index.base.vectors().copy()
+    vectors[:, 0] = 1.0
+    base = BaseVectors.of(vectors, index.base.metric)
+    rows = np.ascontiguousarray(base.rows.copy())
+    rows[:, 0] += np.float32(size)
+    bias = -0.5 * (base.rows**2).sum(axis=1) - np.float32(size)
+    space = RoutingSpace(rows, base.dim, "ip", None, bias.astype(np.float32), "learned", 30)
+    return RoutingIndex(base, index.graph, [space])
+
+
+@pytest.mark.parametrize("size", [0.0, 300.0, 3000.0, -3000.0])
+def test_what_all_vertices_have_in_common_costs_nothing(size: float) -> None:
+    """However large it is, faiss finds what a search here finds."""
+    index = with_common_part(learned("l2")[0], size)
+    queries = WORDS.query.copy()
+    queries[:, 0] = 1.0
+    _, theirs = to_faiss(index, ef=40).search(queries, 10)
+    ours = index.search(queries, 10, ef=40).ids
+    assert np.mean([len(set(a) & set(b)) / 10 for a, b in zip(theirs, ours, strict=True)]) > 0.99
+
+
+def steered_to_one_vertex(validation: bool) -> RoutingIndex:
+    """An index that cannot be exported: beside one vertex' bias float32 has no digits left."""
+    index, space = learned("l2")
+    assert space.bias is not None
+    bias = space.bias.copy()
+    bias[7] = 1e10
+    index = RoutingIndex(index.base, index.graph, [replace(space, bias=bias)])
+    if validation:
+        index.validate_with(WORDS.learn[:200])
+    return index
+
+
+@pytest.mark.parametrize("validation", [False, True])
+def test_an_export_that_answers_otherwise_is_refused(validation: bool) -> None:
+    """With the overlap that was measured and the one that is asked for."""
+    index = steered_to_one_vertex(validation)
+    n, kind = (200, "validation queries") if validation else (500, "points between linked vertices")
+    with pytest.raises(ValueError, match=rf"at least 0\.95 on {n} {kind} at ef = 64, got 0\.\d+"):
+        to_faiss(index)
+    recalls = recalls_of("l2", answers(index, 64), answers(learned("l2")[0], 64))
+    assert recalls[0] == pytest.approx(recalls[1], abs=0.01)  # here it is as good as ever
+
+
+def test_a_refused_export_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command says why and fails."""
+    steered_to_one_vertex(validation=False).save(tmp_path / "index.l2r")
+    out = tmp_path / "out.faiss"
+    call = ["l2route", "export", "faiss", str(tmp_path / "index.l2r"), "-o", str(out)]
+    monkeypatch.setattr(sys, "argv", call)
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code
+    assert "overlap@10" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def learned_where_little_differs(metric: Metric, dim: int | None) -> RoutingIndex:
+    """An index that learned from vectors with a nearly constant dimension."""
+    rng = np.random.default_rng(1)
+    drawn = rng.normal(size=(3_000, 48)).astype(np.float32)
+    drawn[:, 0] = 1 + 1e-6 * drawn[:, 0]
+    index = RoutingIndex.build(drawn[:2_000], metric, degree=12, ef_construction=60)
+    options = LearnOptions(budget=128, rerank=10, steps=60, dim=dim)
+    space, _ = learn_space(pose(index.graph, index.base, drawn[2_000:], options), options)
+    return RoutingIndex(index.base, index.graph, [space])
+
+
+@pytest.mark.parametrize("dim", [None, 16])
+@pytest.mark.parametrize("metric", METRICS)
+def test_what_is_learned_where_little_differs_is_exported(metric: Metric, dim: int | None) -> None:
+    """A nearly constant dimension is no reason for other answers."""
+    index = learned_where_little_differs(metric, dim)
+    queries = np.random.default_rng(2).normal(size=(300, 48)).astype(np.float32)
+    queries[:, 0] = 1.0
+    _, theirs = to_faiss(index, ef=40).search(queries, 10)
+    assert (theirs == index.search(queries, 10, ef=40).ids).mean() > 0.99
 
 
 def l2_walks_for_inner_products() -> RoutingIndex:

@@ -3,12 +3,16 @@
 What is exported is loaded by `faiss.read_index` and searched without l2route. faiss refines only by
 the metric that it searched with, so where answers are by l2 the inner product that steers a walk
 becomes an l2 distance: with s² = C − |f|² − 2b beside each routing vector f of bias b, and 0 beside
-the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike. Codes become
-the vectors that they stand for, and of several entries, which faiss does not know, each is a
+the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike. What all f or
+all g(q) have in common would only make these numbers large, and float32 lose the scores in them: it
+is taken out first, with ⟨f, mean of g⟩ into the bias, and f and g(q) are scaled to one length. Codes
+become the vectors that they stand for, and of several entries, which faiss does not know, each is a
 neighbour of all others in a layer on top.
+
+What is made is compared with `RoutingIndex.search` before it is handed out.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faiss
@@ -18,12 +22,23 @@ from numpy.typing import NDArray
 from l2route.compression import decode_rows
 from l2route.graph import Graph, UpperLayer, faiss_metric
 from l2route.index import RoutingIndex
+from l2route.metrics import knn_recall_at
 from l2route.spaces import BaseVectors, RoutingSpace
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless another is asked for."""
 N_ANSWERS = 10
 """Answers per query that `rerank` is for: faiss knows a factor only."""
+REQUIRED_OVERLAP = 0.95
+"""Share of ten answers that are as near as the search's own here, for an export to be handed out.
+
+Codes, whose queries are rounded here and not in faiss, and upper layers, which both go down in
+their own ways, leave 0.986 or more (decision 18); a sound export of anything else has 1.
+"""
+N_COMPARED = 500
+"""Queries that both are asked, at the most."""
+N_SAMPLED = 10_000
+"""Vectors that tell where queries are about, at the most."""
 
 
 def to_faiss(
@@ -44,20 +59,25 @@ def to_faiss(
 
     Returns:
         A faiss index that owns all its parts; `faiss.write_index` keeps it.
+
+    Raises:
+        ValueError: if it would not answer as `index` does: both are asked up to 500 of the
+            validation queries, or points between linked vertices where the index has none, and
+            95% of the ten answers must be as near as those found here.
     """
     rerank = ef if rerank is None else rerank
     if not 1 <= rerank <= ef:
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
     searcher = index.searcher(space)
-    routed, graph = searcher.space, _with_one_entry(index.graph)
+    graph = _with_one_entry(index.graph)
     if not searcher.reranks:
         made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric), ef), []
     else:
-        rows, matrix, offset, metric = _as_one_metric(routed, index.base)
-        inner = _hnsw(graph, rows, metric, ef)
-        transform = _transform(matrix, offset)
+        routing = _routing_of(searcher.space, index.base)
+        inner = _hnsw(graph, routing.rows, routing.metric, ef)
+        transform = _transform(routing.matrix, routing.offset)
         steered = faiss.IndexPreTransform(transform, inner)
-        exact = faiss.IndexFlat(index.dim, metric)
+        exact = faiss.IndexFlat(index.dim, routing.metric)
         exact.add(np.ascontiguousarray(index.base.vectors()))
         made, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
         made.k_factor = max(1.0, rerank / N_ANSWERS)
@@ -71,37 +91,100 @@ def to_faiss(
     # Reading back gives an index that owns its parts; until then `parts` keeps them alive.
     owned = faiss.deserialize_index(faiss.serialize_index(made))
     del parts
+    _check_answers(owned, index, space, ef, rerank)
     return owned
 
 
-def _as_one_metric(
-    space: RoutingSpace, base: BaseVectors
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32] | None, int]:
-    """Routing vectors, the queries' matrix and offset, and the metric of both walk and refine."""
+def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, rerank: int) -> None:
+    """Refuse an export that does not find what the index finds."""
+    kind, queries = _queries_for(index)
+    k = min(N_ANSWERS, len(index))
+    found = (
+        made.search(np.ascontiguousarray(queries), k)[1],
+        index.search(queries, k, ef=ef, rerank=rerank, space=space).ids,
+    )
+    theirs, ours = (index.base.exact_distances(queries, index.rows_of(ids)) for ids in found)
+    overlap = knn_recall_at(theirs, ours, k)
+    if overlap < REQUIRED_OVERLAP:
+        raise ValueError(
+            f"expected an export that answers as the index does, with an overlap@{k} of at least "
+            f"{REQUIRED_OVERLAP} on {len(queries)} {kind} at ef = {ef}, got {overlap:.3f}"
+        )
+
+
+def _queries_for(index: RoutingIndex) -> tuple[str, NDArray[np.float32]]:
+    """Queries to compare answers on: those that the index keeps, or else points between links."""
+    if index.validation is not None:
+        return "validation queries", index.validation.queries[:N_COMPARED]
+    vertices = np.arange(0, len(index), -(-len(index) // N_COMPARED))
+    linked = index.graph.neighbors[vertices, 0]
+    vectors = index.base.vectors()
+    between = 0.5 * (vectors[vertices] + vectors[np.where(linked < 0, vertices, linked)])
+    return "points between linked vertices", between
+
+
+@dataclass(frozen=True, slots=True)
+class _Routing:
+    """What faiss walks by: rows, and how a query is mapped to them."""
+
+    rows: NDArray[np.floating[Any]]
+    """[n, d]."""
+    matrix: NDArray[np.floating[Any]]
+    """[d, dim]."""
+    offset: NDArray[np.floating[Any]] | None
+    """Added to queries that were mapped [d]."""
+    metric: int
+    """Faiss's number of the metric of both walk and refine."""
+
+
+def _routing_of(space: RoutingSpace, base: BaseVectors) -> _Routing:
+    """A space in the metric that answers are ranked by."""
     rows = decode_rows(space)
     eye = np.eye(base.dim, dtype=np.float32)
     matrix = eye if space.query_matrix is None else space.query_matrix
     if space.scorer == "l2":
         if base.metric == "ip" or space.bias is not None:
             raise ValueError("expected a space that routes by inner product, as answers are ranked")
-        return rows, matrix, None, faiss.METRIC_L2
-    bias = np.zeros(len(rows), dtype=np.float32) if space.bias is None else space.bias
-    wider = np.vstack([matrix, np.zeros((1, base.dim), dtype=np.float32)])
-    if base.metric == "ip":
-        one = np.zeros(space.dim + 1, dtype=np.float32)
-        one[-1] = 1
-        return np.column_stack([rows, bias]), wider, one, faiss.METRIC_INNER_PRODUCT
-    short = np.einsum("nd,nd->n", rows, rows, dtype=np.float64) + 2.0 * bias
-    lift = np.sqrt(short.max() - short).astype(np.float32)
-    return np.column_stack([rows, lift]), wider, None, faiss.METRIC_L2
+        return _Routing(rows, matrix, None, faiss.METRIC_L2)
+    bias = np.zeros(len(rows)) if space.bias is None else space.bias.astype(np.float64)
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    if base.metric != "ip":
+        return _lifted(centred, matrix.astype(np.float64), bias, base)
+    one = np.append(np.zeros(space.dim), 1.0)
+    centred = np.column_stack([centred, bias - bias.mean()])
+    return _Routing(centred, _with_zeros(matrix), one, faiss.METRIC_INNER_PRODUCT)
 
 
-def _transform(matrix: NDArray[np.float32], offset: NDArray[np.float32] | None) -> Any:
+def _lifted(
+    rows: NDArray[np.float64],
+    matrix: NDArray[np.float64],
+    bias: NDArray[np.float64],
+    base: BaseVectors,
+) -> _Routing:
+    """Inner products as l2 distances, of numbers no larger than they need be for float32."""
+    some = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_some, d]
+    middle = some.mean(axis=0)
+    bias = bias + rows @ middle
+    lengths = [np.sqrt(np.square(each).sum(axis=1).mean()) for each in (rows, some - middle)]
+    ratio = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0
+    rows, matrix, middle = rows / ratio, matrix * ratio, middle * ratio
+    short = np.einsum("nd,nd->n", rows, rows) + 2.0 * bias
+    lifted = np.column_stack([rows, np.sqrt(short.max() - short)])
+    return _Routing(lifted, _with_zeros(matrix), np.append(-middle, 0.0), faiss.METRIC_L2)
+
+
+def _with_zeros(matrix: NDArray[Any]) -> NDArray[Any]:
+    return np.vstack([matrix, np.zeros((1, matrix.shape[1]), dtype=matrix.dtype)])
+
+
+def _transform(
+    matrix: NDArray[np.floating[Any]], offset: NDArray[np.floating[Any]] | None
+) -> Any:
     rows, columns = matrix.shape
     transform = faiss.LinearTransform(columns, rows, offset is not None)
-    faiss.copy_array_to_vector(np.ascontiguousarray(matrix).ravel(), transform.A)
+    faiss.copy_array_to_vector(matrix.astype(np.float32).ravel(), transform.A)
     if offset is not None:
-        faiss.copy_array_to_vector(offset, transform.b)
+        faiss.copy_array_to_vector(offset.astype(np.float32), transform.b)
     transform.is_trained = True
     return transform
 
@@ -116,7 +199,7 @@ def _with_one_entry(graph: Graph) -> Graph:
     return replace(graph, entries=entries[:1], upper=(top, *graph.upper))
 
 
-def _hnsw(graph: Graph, rows: NDArray[np.float32], metric: int, ef: int) -> Any:
+def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
     links = max(1, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
