@@ -37,6 +37,7 @@ LAYERS = (
     {"models"},
     {"training"},
     {"index"},
+    {"links", "removal"},
     {"imports"},
     {"evaluation"},
     {"contrib"},

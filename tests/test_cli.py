@@ -272,11 +272,12 @@ def test_other_libraries_graphs(workdir: Path, run) -> None:
     faiss_index = faiss.IndexHNSWFlat(8, 4)
     faiss_index.add(base)
     faiss.write_index(faiss_index, str(workdir / "faiss.bin"))
-    for library in ("hnswlib", "faiss"):
-        code, out, _ = run(f"build {library}.bin --from {library} -o {library}.l2r --json")
+    for library, metric in (("hnswlib", "--metric l2"), ("faiss", "")):
+        source = f"{library}.bin --from {library} {metric}"
+        code, out, _ = run(f"build {source} -o {library}.l2r --json")
         assert code == 0
         assert json.loads(out)["graph"]["n_layers"] > 0
-        code, out, _ = run(f"build {library}.bin --from {library} -o flat.l2r --entry 7 --json")
+        code, out, _ = run(f"build {source} -o flat.l2r --entry 7 --json")
         assert code == 0
         assert json.loads(out)["graph"]["entries"] == [7]
 
@@ -306,7 +307,8 @@ def test_pca_baseline(workdir: Path, run) -> None:
         ("build data.npz:base -o x --entry home", "home"),
         ("build data.npz:base -o x --pca-dim 8", "PCA"),
         ("build data.npz:base -o x --from memory", "memory"),
-        ("build data.npz -o x --from hnswlib", "hnswlib"),
+        ("build data.npz -o x --from hnswlib", "expected a metric of l2, ip, cosine"),
+        ("build data.npz -o x --from hnswlib --metric l2", "hnswlib"),
         ("build data.npz -o x --from faiss", "data.npz"),
         ("build data.npz:base -o data.npz", "data.npz"),
         ("info nowhere", "nowhere"),

@@ -6,6 +6,7 @@ import random
 import struct
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -328,17 +329,48 @@ def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: An
             assert index.graph.entries.tolist() == np.atleast_1d(entry).tolist()
 
 
-def test_deleted_elements_are_refused(vectors: NDArray[np.float32], tmp_path: Path) -> None:
-    """An index with deleted elements is refused; with them back it is taken."""
-    index = hnswlib_index(vectors)
-    index.mark_deleted(17)
-    with pytest.raises(ValueError, match="expected no deleted elements"):
-        import_hnswlib(index)
+@pytest.mark.parametrize("space", METRICS)
+def test_a_file_does_not_say_its_metric(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], tmp_path: Path, space: str
+) -> None:
+    """It has to be said; told it, the file answers as the index does."""
+    index = hnswlib_index(vectors, space, m=16)
     index.save_index(str(tmp_path / "index"))
-    with pytest.raises(ValueError, match="expected no deleted elements"):
-        import_hnswlib(tmp_path / "index", "l2")
-    index.unmark_deleted(17)
-    assert import_hnswlib(index).graph.n_vertices == N
+    with pytest.raises(ValueError, match=r"index: expected a metric of l2, ip, cosine, which the"):
+        from_hnswlib(tmp_path / "index")
+    index.set_ef(N)
+    found = from_hnswlib(tmp_path / "index", metric=space).search(queries, k=8, ef=N)
+    np.testing.assert_array_equal(found.ids, index.knn_query(queries, 8)[0].astype(np.int64))
+
+
+def test_metrics_that_an_index_does_not_have_are_refused(
+    vectors: NDArray[np.float32], tmp_path: Path
+) -> None:
+    """An object knows its own; cosine's vectors have unit length."""
+    index = hnswlib_index(vectors, "ip")
+    with pytest.raises(ValueError, match=r"expected metric ip, which the .* has, got 'l2'"):
+        from_hnswlib(index, metric="l2")
+    index.save_index(str(tmp_path / "index"))
+    with pytest.raises(ValueError, match="expected vectors of unit length for metric cosine"):
+        from_hnswlib(tmp_path / "index", metric="cosine")
+
+
+@pytest.mark.parametrize("metric", ["l2", "ip"])
+@pytest.mark.parametrize("space", ["l2", "ip"])
+def test_links_speak_against_a_wrong_metric(tmp_path: Path, space: str, metric: str) -> None:
+    """Where vectors differ in length, links by l2 are not such as ip would have made."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(1_000, DIM)) * rng.uniform(0.5, 2, size=(1_000, 1)) + 1
+    index = hnswlib.Index(space, DIM)
+    index.init_index(1_000, M=12, ef_construction=100, random_seed=1)
+    index.add_items(vectors, num_threads=1)
+    index.save_index(str(tmp_path / "index"))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        from_hnswlib(tmp_path / "index", metric=metric)
+    told = [str(each.message) for each in heard]
+    assert bool(told) == (space != metric)
+    assert all(f"links of metric {metric}, got some that are like {space}'s" in x for x in told)
 
 
 def test_one_element_is_an_index() -> None:
@@ -362,7 +394,7 @@ def test_other_hnswlib_things_are_refused(vectors: NDArray[np.float32], tmp_path
     with pytest.raises(ValueError, match=r"expected metric .* got 'hamming'"):
         import_hnswlib(hnswlib_index(vectors), "hamming")
     with pytest.raises(FileNotFoundError, match="absent"):
-        import_hnswlib(tmp_path / "absent")
+        import_hnswlib(tmp_path / "absent", "l2")
 
 
 def test_hnswlib_index_without_memory_is_refused() -> None:
@@ -400,7 +432,7 @@ def check_damaged(path: Path, content: bytes) -> RoutingIndex | None:
     """Import a damaged file: a ValueError, or an index that can be searched."""
     path.write_bytes(content)
     try:
-        index = from_hnswlib(path)
+        index = from_hnswlib(path, "l2")
     except ValueError as error:
         assert "expected" in str(error)  # noqa: PT017 # any error must say so, none is fine too
         return None

@@ -43,14 +43,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")]
-Metric = Annotated[str, typer.Option(help="l2, ip or cosine.")]
+Metric = Annotated[
+    str | None, typer.Option(help="l2 (default), ip or cosine; hnswlib's files need to be told.")
+]
 
 
 @app.command()
 def build(
     source: Annotated[str, typer.Argument(help="Vectors, or an index of faiss or hnswlib.")],
     out: Out,
-    metric: Metric = "l2",
+    metric: Metric = None,
     graph: Annotated[str, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")] = "nsw",
     degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = 16,
     ef_construction: Annotated[
@@ -80,7 +82,7 @@ def build(
         with bar(f"building {graph} over {len(vectors):,} vectors") as progress:
             index = RoutingIndex.build(
                 vectors,
-                metric=metric,
+                metric=metric or "l2",
                 graph=_graph_kind(graph),
                 degree=degree,
                 ef_construction=ef_construction,

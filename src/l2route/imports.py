@@ -2,6 +2,7 @@
 
 import struct
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, check_metric
+from l2route.data import METRICS, Metric, check_metric, check_vectors
 from l2route.graph import (
     Entry,
     Graph,
@@ -21,7 +22,14 @@ from l2route.graph import (
     resolve_entry,
 )
 from l2route.index import RoutingIndex
+from l2route.links import contradicts
+from l2route.removal import remove_vertices
 from l2route.spaces import BaseVectors
+
+DELETED = 1
+"""Third byte of an element that was marked as deleted in hnswlib's file; 0 of any other."""
+UNIT = 1e-3
+"""How far from 1 the lengths of vectors that hnswlib has normalised may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +96,28 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
 
     Args:
         source: an `hnswlib.Index` or the path of a file that its `save_index` wrote.
-        metric: needed for a file, which does not say; an index object knows its own.
+        metric: l2, ip or cosine: needed for a file, which does not say. An index object knows its
+            own, which is then the only one that is taken.
 
     Returns:
-        Vertices in the order of their labels.
+        Vertices in the order of their labels, without elements that are marked as deleted.
     """
     if isinstance(source, str | Path):
-        return _HnswlibFile(Path(source)).imported(check_metric(metric or "l2"))
+        if metric is None:
+            known = ", ".join(METRICS)
+            raise ValueError(f"{source}: expected a metric of {known}, which the file does not say")
+        return _HnswlibFile(Path(source)).imported(check_metric(metric))
     if not hasattr(source, "save_index") or not hasattr(source, "element_count"):
         raise ValueError(f"expected an hnswlib.Index or a path, got {type(source).__name__}")
     if source.max_elements == 0:  # hnswlib would crash
         raise ValueError("expected an hnswlib.Index with vectors, got one without init_index")
+    own = check_metric(source.space)
+    if metric is not None and check_metric(metric) != own:
+        raise ValueError(f"expected metric {own}, which the hnswlib.Index has, got {metric!r}")
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index"
         source.save_index(str(path))
-        return _HnswlibFile(path).imported(check_metric(metric or source.space))
+        return _HnswlibFile(path).imported(own)
 
 
 class _HnswlibFile:
@@ -150,10 +165,13 @@ class _HnswlibFile:
 
     def imported(self, metric: Metric) -> ImportedIndex:
         blocks = self.bytes[self.HEADER.size : self.upper_at].reshape(self.n, self.block_size)
-        self._require(not blocks[:, 2].any(), "no deleted elements")
         labels = blocks[:, self.label_at :].copy().view(np.int64)[:, 0]
         order = np.argsort(labels, kind="stable")
-        self._require(bool((np.diff(labels[order]) > 0).all()), "distinct labels")
+        self._require(bool((blocks[:, 2] <= DELETED).all()), "elements deleted or not")
+        deleted = blocks[order, 2] == DELETED
+        labels = labels[order]
+        self._require(not deleted.all(), "elements that are not deleted")
+        self._require(bool((np.diff(labels[~deleted]) > 0).all()), "distinct labels")
         vertex_of = np.empty(self.n, dtype=np.int64)
         vertex_of[order] = np.arange(self.n)
 
@@ -164,8 +182,24 @@ class _HnswlibFile:
             np.array([vertex_of[self.entry_point]], dtype=np.int32),
             self._upper_layers(vertex_of),
         )
-        vectors = blocks[:, self.data_at : self.label_at].copy().view(np.float32)[order]
-        return ImportedIndex(graph, vectors, _labels_or_none(labels[order]), metric)
+        stored = blocks[:, self.data_at : self.label_at].copy().view(np.float32)[order]
+        vectors = check_vectors(f"{self.path}: vectors", stored)
+        self._check_metric(graph, vectors, metric)
+        if deleted.any():
+            graph = remove_vertices(graph, BaseVectors.of(vectors, metric), deleted)
+            vectors, labels = vectors[~deleted], labels[~deleted]
+        return ImportedIndex(graph, vectors, _labels_or_none(labels), metric)
+
+    def _check_metric(self, graph: Graph, vectors: NDArray[np.float32], metric: Metric) -> None:
+        """Refuse a metric that the file cannot have, and warn of one that it hardly has."""
+        if metric == "cosine":
+            lengths = np.linalg.norm(vectors, axis=1)  # zero vectors stay zero
+            is_unit = bool(((lengths == 0) | (np.abs(lengths - 1) < UNIT)).all())
+            self._require(is_unit, "vectors of unit length for metric cosine")
+        elif contradicts(graph, vectors, metric):
+            other = "ip" if metric == "l2" else "l2"
+            message = f"expected links of metric {metric}, got some that are like {other}'s"
+            warnings.warn(f"{self.path}: {message}", stacklevel=5)
 
     def _translated(
         self, links: NDArray[np.int32], vertex_of: NDArray[np.int64]
@@ -227,8 +261,11 @@ def from_hnswlib(index: Any, metric: str | None = None, entry: Entry | None = No
 
     Args:
         index: an `hnswlib.Index` or the path of a saved one.
-        metric: of a saved index, which does not say; l2 by default.
+        metric: l2, ip or cosine, of a saved index, which does not say.
         entry: take the bottom layer only and start there; by default start as hnswlib does.
+
+    Elements that are marked as deleted are left out: what they linked is linked past them. After
+    many deletions `RoutingIndex.refine` gives better links still.
     """
     return _from_import(import_hnswlib(index, metric), entry)
 

@@ -72,7 +72,7 @@ def refine_graph(
         alpha=alpha,
         n_threads=n_threads,
     )
-    _reconnect(lists, graph.entries, base, vectors, n_threads)
+    reconnect(lists, graph.entries, base, vectors, n_threads)
     return Graph(lists, graph.entries, graph.upper)
 
 
@@ -95,26 +95,32 @@ def _found(
     return found, nearness
 
 
-def _reconnect(
+def reconnect(
     neighbors: NDArray[np.int32],
     entries: NDArray[np.int32],
     base: BaseVectors,
     vectors: NDArray[np.float32],
     n_threads: int,
+    wanted: NDArray[np.bool_] | None = None,
 ) -> None:
-    """Change a few edges so that all vertices are found from the entries, if that can be."""
+    """Change a few edges so that all vertices are found from the entries, if that can be.
+
+    All, or those that are wanted [n]; the others are left as they are.
+    """
     parents = np.full(len(neighbors), LOST, dtype=np.int32)
+    wanted = np.ones(len(neighbors), dtype=bool) if wanted is None else wanted
     parents[entries] = ROOT
     _follow(neighbors, parents, entries)
-    while (parents == LOST).any():
+    while len(lost := np.flatnonzero((parents == LOST) & wanted)):
         searcher = Searcher(Graph(neighbors, entries), original_space(base), base)
-        if _take_in(neighbors, parents, searcher, vectors, n_threads) == 0:
+        if _take_in(neighbors, parents, lost, searcher, vectors, n_threads) == 0:
             return  # nobody has a place to give
 
 
 def _take_in(
     neighbors: NDArray[np.int32],
     parents: NDArray[np.int32],
+    lost: NDArray[np.int64],
     searcher: Searcher,
     vectors: NDArray[np.float32],
     n_threads: int,
@@ -123,7 +129,7 @@ def _take_in(
 
     Returns how many were linked.
     """
-    lost, k = np.flatnonzero(parents == LOST), min(len(neighbors), MAX_SOURCES)
+    k = min(len(neighbors), MAX_SOURCES)
     sources, nearness = _found(searcher, vectors, lost, k, n_threads, ignore)
     n_linked = 0
     for at in np.argsort(nearness, kind="stable"):

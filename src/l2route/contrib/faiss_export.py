@@ -4,10 +4,10 @@ What is exported is loaded by `faiss.read_index` and searched without l2route. f
 the metric that it searched with, so where answers are by l2 the inner product that steers a walk
 becomes an l2 distance: with s² = C − |f|² − 2b beside each routing vector f of bias b, and 0 beside
 the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike. What all f or
-all g(q) have in common would only make these numbers large, and float32 lose the scores in them: it
-is taken out first, with ⟨f, mean of g⟩ into the bias, and f and g(q) are scaled to one length. Codes
-become the vectors that they stand for, and of several entries, which faiss does not know, each is a
-neighbour of all others in a layer on top.
+all g(q) have in common would only make these numbers so large that float32 loses the scores in
+them. It is taken out first, with ⟨f, mean of g⟩ into the bias, and f and g(q) are scaled to one
+length. Codes become the vectors that they stand for, and of several entries, which faiss does not
+know, each is a neighbour of all others in a layer on top.
 
 What is made is compared with `RoutingIndex.search` before it is handed out.
 """
@@ -177,9 +177,7 @@ def _with_zeros(matrix: NDArray[Any]) -> NDArray[Any]:
     return np.vstack([matrix, np.zeros((1, matrix.shape[1]), dtype=matrix.dtype)])
 
 
-def _transform(
-    matrix: NDArray[np.floating[Any]], offset: NDArray[np.floating[Any]] | None
-) -> Any:
+def _transform(matrix: NDArray[np.floating[Any]], offset: NDArray[np.floating[Any]] | None) -> Any:
     rows, columns = matrix.shape
     transform = faiss.LinearTransform(columns, rows, offset is not None)
     faiss.copy_array_to_vector(matrix.astype(np.float32).ravel(), transform.A)

@@ -1,0 +1,132 @@
+"""A graph without some of its vertices, that walks cross as they did before."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.graph import Graph, UpperLayer, compact_rows, hops_from
+from l2route.refinement import reconnect
+from l2route.spaces import BaseVectors
+
+N_OFFERED = 2
+"""Vertices that one that goes offers in its place, at the most."""
+BLOCK = 4096
+"""Rows that are worked on at a time."""
+
+Ids = NDArray[np.integer[Any]]
+
+
+def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) -> Graph:
+    """Take vertices out of all layers; those that are left keep their order and get new numbers.
+
+    A vertex that goes leaves its place in others' lists to its own nearest neighbours, so that a
+    walk by way of it now goes past it. Where it has none left, its neighbours' neighbours take
+    their part, and so on. Vertices that could be reached from the entries before, and cannot now,
+    become neighbours of some that can.
+
+    Args:
+        graph: the graph.
+        base: the vectors of its vertices.
+        gone: which of them go [n].
+    """
+    kept = np.flatnonzero(~gone)
+    if not len(kept):
+        raise ValueError(f"expected vertices to be left, got {len(gone)} that go")
+    left = BaseVectors.of(base.vectors()[kept], base.metric)
+    upper = tuple(
+        UpperLayer(_renumbered(layer.vertices[~gone[layer.vertices]], kept), lists)
+        for layer in graph.upper
+        if len(lists := _lists_without(layer.vertices, layer.neighbors, base, gone, kept))
+    )
+    every = np.arange(graph.n_vertices)
+    neighbors = _lists_without(every, graph.neighbors, base, gone, kept)
+    entries = _renumbered(graph.entries[~gone[graph.entries]], kept)
+    if not len(entries):
+        highest = upper[0].vertices if upper else np.arange(len(kept))
+        entries = _nearest(base.vectors()[graph.entries[0]], left, highest)
+    was_found = hops_from(graph, graph.entries)[kept] >= 0
+    reconnect(neighbors, entries, left, left.vectors(), 0, was_found)
+    return Graph(neighbors, entries, upper)
+
+
+def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:
+    """Vertices by their places among those that are left; −1 stays."""
+    return np.where(ids < 0, -1, np.searchsorted(kept, ids)).astype(np.int32)
+
+
+def _nearest(vector: NDArray[np.float32], base: BaseVectors, ids: Ids) -> NDArray[np.int32]:
+    """The nearest to a vector of some vertices [1]."""
+    distances = base.exact_distances(vector[None], ids[None])[0]
+    return np.array([ids[distances.argmin()]], dtype=np.int32)
+
+
+def _lists_without(
+    vertices: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_], kept: Ids
+) -> NDArray[np.int32]:
+    """Neighbour lists of one layer's vertices that are left, in their new numbers [n_left, width].
+
+    Args:
+        vertices: the layer's vertices, ascending [m].
+        lists: their neighbours, padded with −1 [m, width].
+        base: vectors.
+        gone: vertices that go [n].
+        kept: vertices that are left, ascending.
+    """
+    is_gone = gone[vertices]
+    going = vertices[is_gone]
+    offered = _offers(going, lists[is_gone], base, gone)  # [n_going, n_offered]
+    left, rows = vertices[~is_gone], lists[~is_gone].copy()
+    changed = np.flatnonzero(((rows >= 0) & gone[rows]).any(axis=1))
+    for begin in range(0, len(changed), BLOCK):
+        at = changed[begin : begin + BLOCK]
+        rows[at] = _bridged(left[at], rows[at], going, offered, gone)
+    return compact_rows(_renumbered(rows, kept))
+
+
+def _offers(
+    going: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_]
+) -> NDArray[np.int32]:
+    """Whom each vertex that goes offers in its place, nearest to it first [n_going, n_offered]."""
+    missing = (lists < 0) | gone[lists]
+    offers = compact_rows(np.where(missing, -1, lists))
+    bare = np.flatnonzero(offers[:, 0] < 0) if len(going) else np.zeros(0, dtype=np.int64)
+    while len(bare):
+        near = np.where(lists[bare] < 0, -1, np.searchsorted(going, lists[bare]))  # all are going
+        theirs = np.where((near < 0)[:, :, None], -1, offers[near]).reshape(len(bare), -1)
+        offers[bare] = compact_rows(theirs)[:, : offers.shape[1]]
+        still = bare[offers[bare, 0] < 0]
+        if len(still) == len(bare):
+            break  # nobody is left that they lead to
+        bare = still
+    vectors = base.vectors()
+    for begin in range(0, len(going), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        distances = base.exact_distances(vectors[going[part]], offers[part])
+        order = np.argsort(distances, axis=1, kind="stable")
+        offers[part] = np.take_along_axis(offers[part], order, axis=1)
+    return offers[:, :N_OFFERED]
+
+
+def _bridged(
+    vertices: Ids,
+    rows: NDArray[np.int32],
+    going: Ids,
+    offered: NDArray[np.int32],
+    gone: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    """Neighbours [m, width] that stay, and in place of the others first choices, then second ones.
+
+    As many as there are places, none twice and none its own neighbour.
+    """
+    is_gone = (rows >= 0) & gone[rows]
+    places = np.searchsorted(going, np.where(is_gone, rows, going[0]))
+    choices = np.where(is_gone[:, :, None], offered[places], -1)  # [m, width, n_offered]
+    choices = choices.transpose(0, 2, 1).reshape(len(rows), -1)
+    every = np.concatenate([np.where(is_gone, -1, rows), choices], axis=1)
+    every[every == vertices[:, None]] = -1
+    order = np.argsort(every, axis=1, kind="stable")
+    ordered = np.take_along_axis(every, order, axis=1)
+    ordered[:, 1:][ordered[:, 1:] == ordered[:, :-1]] = -1
+    np.put_along_axis(every, order, ordered, axis=1)
+    return compact_rows(every)[:, : rows.shape[1]]
