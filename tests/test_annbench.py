@@ -1,8 +1,9 @@
-"""The module for ann-benchmarks and VIBE, run by a stand-in of their runners."""
+"""The module for ann-benchmarks and VIBE, run by stand-ins that call it as their runners do."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -14,10 +15,12 @@ import yaml
 from numpy.typing import NDArray
 
 from l2route.cli import main
-from l2route.contrib.annbench import METRICS, L2Route, write_module
+from l2route.contrib.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
 from l2route.truth import exact_neighbors
 
 N, DIM, K = 800, 24, 10
+IMAGES = {"ann-benchmarks": "docker_tag", "vibe": "singularity_image"}
+PACKAGES = {"ann-benchmarks": "ann_benchmarks.algorithms", "vibe": "vibe.algorithms"}
 
 
 def draw(n: int, seed: int) -> NDArray[np.float32]:
@@ -31,20 +34,38 @@ def recall_of(found: Any, truth: NDArray[np.int64]) -> float:
     return float(np.mean([len(set(map(int, a)) & set(map(int, b))) / K for a, b in pairs]))
 
 
-def definitions(directory: Path, metric: str) -> list[tuple[str, list[Any], list[list[Any]]]]:
-    """Constructor, arguments and lists of query arguments, as ann-benchmarks reads its files."""
-    config = yaml.safe_load((directory / "config.yml").read_text())
+def combinations(runner: Runner, group: dict[str, Any], kind: str) -> list[list[Any]]:
+    """Arguments of a run group, as the runner makes them out of its file.
+
+    Both take `arg_groups` before `args`. Of `args` VIBE takes a mapping's values without their
+    names; where a mapping is meant, it has to stand in `arg_groups`.
+    """
+    spec = group.get(f"{kind[:-1]}_groups", group.get(kind, []))
+    listed = [each if isinstance(each, list) else [each] for each in spec]
+    made = [list(each) for each in itertools.product(*listed)]
+    if runner == "vibe" and f"{kind[:-1]}_groups" not in group:
+        return [[list(x.values()) if isinstance(x, dict) else x for x in each] for each in made]
+    return made
+
+
+def definitions(directory: Path, runner: Runner, metric: str) -> list[tuple[Any, ...]]:
+    """Module, constructor, arguments and lists of query arguments of all that is to be run.
+
+    Arguments pass through JSON, as they do on the way into a container.
+    """
+    config = yaml.safe_load((directory / "config.yml").read_text())["float"]
     found = []
-    for entry in config["float"].get("any", []) + config["float"][metric]:
-        assert entry["docker_tag"] == "ann-benchmarks-l2route"
-        assert entry["module"].startswith("ann_benchmarks.algorithms.")
+    for entry in config.get("any", []) + config.get(metric, []):
+        assert entry["name"] == "l2route"
+        assert not entry["disabled"]
+        assert entry[IMAGES[runner]]
+        assert entry["module"] == f"{PACKAGES[runner]}.l2route"
         base = [metric if arg == "@metric" else arg for arg in entry["base_args"]]
         for group in entry["run_groups"].values():
-            queries = [list(args) for args in itertools.product(*group["query_args"])]
-            found += [
-                (entry["constructor"], [*base, *args], queries)
-                for args in itertools.product(*group["args"])
-            ]
+            queries = combinations(runner, group, "query_args")
+            for args in combinations(runner, group, "args"):
+                arguments = json.loads(json.dumps([*base, *args]))
+                found.append((entry["constructor"], arguments, queries, entry.get("ood", False)))
     return found
 
 
@@ -58,58 +79,166 @@ def load_module(directory: Path) -> Any:
     return module
 
 
-@pytest.mark.parametrize(("metric", "n_groups"), [("euclidean", 2), ("angular", 2), ("ip", 1)])
-def test_a_runner_finds_and_runs_it(tmp_path: Path, metric: str, n_groups: int) -> None:
-    """Every configuration is built, and asked one query at a time and in batches.
+def ask(algo: Any, queries: NDArray[np.float32], count: int, batch: bool) -> list[Any]:
+    """Answers as either runner asks for them, with the checks that it makes."""
+    if batch and hasattr(algo, "prepare_batch_query"):
+        algo.prepare_batch_query(queries, count)
+        algo.run_batch_query()
+        answers = list(algo.get_batch_results())
+    elif batch:
+        algo.batch_query(queries, count)
+        answers = list(algo.get_batch_results())
+    else:
+        answers = [ask_one(algo, query, count) for query in queries]
+    if hasattr(algo, "get_batch_latencies") and batch:
+        assert len(algo.get_batch_latencies()) == len(queries)
+    assert len(answers) == len(queries)
+    for answer in answers:
+        assert len(answer) == len(set(answer)) <= count
+        assert all(0 <= int(each) < N for each in answer)  # a runner looks up its vector
+    return answers
+
+
+def ask_one(algo: Any, query: NDArray[np.float32], count: int) -> Any:
+    """One answer, prepared if that is offered."""
+    if not hasattr(algo, "prepare_query"):
+        return algo.query(query, count)
+    algo.prepare_query(query, count)
+    algo.run_prepared_query()
+    return algo.get_prepared_query_results()
+
+
+def build(algo: Any, train: NDArray[Any], learn: Any = None, neighbors: Any = None) -> float:
+    """Size of the index in kilobytes: memory is asked for before it is built and after."""
+    if hasattr(algo, "supports_prepared_queries"):
+        algo.supports_prepared_queries()
+    before = algo.get_memory_usage()
+    if learn is None or neighbors is None:
+        algo.fit(train)
+    else:
+        algo.fit_ood(train, learn, neighbors)
+    return float(algo.get_memory_usage() - before)
+
+
+def describe(algo: Any, batch: bool) -> dict[str, Any]:
+    """What is stored beside the answers; all of it must be what HDF5 can hold."""
+    stored = {"batch_mode": batch, "name": str(algo), **algo.get_additional()}
+    assert all(isinstance(value, str | int | float | bool) for value in stored.values())
+    return stored
+
+
+def run(
+    algo: Any,
+    base: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    query_args: list[list[Any]],
+    batch: bool,
+    learned_from: tuple[Any, ...] = (),
+) -> dict[str, list[Any]]:
+    """Answers by name; ann-benchmarks is done with it at the end, whatever happened, VIBE never."""
+    answers = {}
+    try:
+        size = build(algo, base, *learned_from)
+        assert base.nbytes / 1024 / 2 < size < 10 * base.nbytes / 1024
+        for arguments in query_args or [[]]:
+            if arguments:
+                algo.set_query_arguments(*arguments)
+            for _ in range(2):  # the best of several runs counts
+                found = ask(algo, queries, K, batch)
+            answers[describe(algo, batch)["name"]] = found
+    finally:
+        algo.done()
+    return answers
+
+
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(
+    ("runner", "metric", "n_groups"),
+    [
+        ("ann-benchmarks", "euclidean", 2),
+        ("ann-benchmarks", "angular", 2),
+        ("vibe", "euclidean", 2),
+        ("vibe", "normalized", 2),
+        ("vibe", "ip", 1),
+    ],
+)
+def test_a_runner_finds_and_runs_it(
+    tmp_path: Path, runner: Runner, metric: str, n_groups: int, batch: bool
+) -> None:
+    """Every configuration is built, and asked one query at a time or all at once.
 
     It does better the harder it searches; what it is called tells all of its parameters.
     """
-    write_module(tmp_path)
+    write_module(tmp_path, runner)
     module, base, queries = load_module(tmp_path), draw(N, 0), draw(40, 1)
     truth = exact_neighbors(base, queries, K, METRICS[metric]).ids
-    names = set()
-    every = definitions(tmp_path, metric)
+    every = definitions(tmp_path, runner, metric)
     assert len(every) == n_groups
-    for constructor, args, query_args in every:
+    for constructor, args, query_args, is_ood in every:
+        assert is_ood == (runner == "vibe")
         algo = getattr(module, constructor)(*args)
-        algo.fit(base)
-        assert algo.get_memory_usage() > base.nbytes / 1024 / 2
-        recalls = []
-        for arguments in query_args:
-            algo.set_query_arguments(*arguments)
-            single = [algo.query(query, K) for query in queries]
-            algo.batch_query(queries, K)
-            np.testing.assert_array_equal(algo.get_batch_results(), single)
-            recalls.append(recall_of(single, truth))
-            names.add(str(algo))
-            assert algo.get_additional() == {}
+        answers = run(algo, base, queries, query_args, batch)
+        assert len(answers) == len(query_args)
+        recalls = [recall_of(found, truth) for found in answers.values()]
         assert recalls[-1] > 0.9
         assert recalls[0] < recalls[-1]
-        algo.done()
-    assert len(names) == sum(len(query_args) for _, _, query_args in every)
-    assert "FROM ann-benchmarks" in (tmp_path / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "normalized"])
 def test_vibe_gives_it_queries(metric: str) -> None:
     """`fit_ood` learns from them; inner products are searched with a beam."""
     base, learn, queries = draw(N, 0), draw(200, 1), draw(30, 2)
-    neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids
+    neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids.astype(np.int32)
     algo = L2Route(metric, {"minutes": 0.02, "recall": 0.8})
-    algo.fit_ood(base, learn, neighbors)
-    assert algo.index.validation is not None  # kept from the queries it was given
-    algo.set_query_arguments(100 if metric == "ip" else 0.3)
-    found = [algo.query(query, K) for query in queries]
+    width = 100 if metric == "ip" else 0.3
+    (found,) = run(algo, base, queries, [[width]], False, (learn, neighbors)).values()
     assert recall_of(found, exact_neighbors(base, queries, K, METRICS[metric]).ids) > 0.8
 
 
-def test_floats_are_searched_too() -> None:
-    """Without codes, routing scores are true and nothing is reranked."""
-    base = draw(N, 0)
+def test_it_is_asked_and_let_go_at_any_time() -> None:
+    """Memory before a build, after one and after all; done before, after and again."""
     algo = L2Route("euclidean", {"routing": "float32"})
-    algo.fit(base)
-    algo.set_query_arguments(60)
-    assert algo.query(base[5], 3)[0] == 5
+    assert algo.get_memory_usage() == 0
+    algo.done()
+    with pytest.raises(RuntimeError, match="expected fit before a query"):
+        algo.query(draw(1, 0)[0], 3)
+    algo.fit(draw(N, 0))
+    assert algo.get_memory_usage() > 0
+    assert algo.query(draw(N, 0)[5], 3)[0] == 5  # before it was told how hard to search
+    algo.done()
+    algo.done()
+    assert algo.get_memory_usage() == 0
+    assert algo.get_additional() == {}
+
+
+def test_a_runner_is_done_after_an_error() -> None:
+    """What went wrong is what a runner sees, not that there is nothing to let go of."""
+    algo = L2Route("euclidean")
+    with pytest.raises(ValueError, match="finite"):
+        run(algo, np.full((N, DIM), np.nan, dtype=np.float32), draw(3, 1), [[0.1]], False)
+
+
+def test_answers_that_are_not_found_are_left_out() -> None:
+    """Runners look up the vector of every id that they are given, and want none twice."""
+    few = draw(4, 0)
+    algo = L2Route("euclidean", {"routing": "float32"})
+    algo.fit(few)
+    assert sorted(algo.query(few[0], K)) == [0, 1, 2, 3]
+    algo.batch_query(few, K)
+    assert [sorted(answer) for answer in algo.get_batch_results()] == 4 * [[0, 1, 2, 3]]
+
+
+def test_all_ways_of_asking_agree() -> None:
+    """Prepared or not, one at a time or all at once."""
+    base, queries = draw(N, 0), draw(20, 1)
+    algo = L2Route("angular")
+    algo.fit(base.astype(np.float64))
+    algo.set_query_arguments(0.1)
+    single = [algo.query(query, K).tolist() for query in queries]
+    prepared = [ask_one(algo, query, K).tolist() for query in queries]
+    algo.batch_query(queries, K)
+    batch = [answer.tolist() for answer in algo.get_batch_results()]
+    assert single == prepared == batch == [a.tolist() for a in ask(algo, queries, K, batch=True)]
 
 
 def test_wrong_parameters_are_refused() -> None:
@@ -120,12 +249,20 @@ def test_wrong_parameters_are_refused() -> None:
         L2Route("euclidean", {"speed": 11})
 
 
-def test_the_command_writes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three files, in a directory that may be new; all metrics can be run."""
-    monkeypatch.setattr(sys, "argv", ["l2route", "export", "annbench", "-o", str(tmp_path / "a")])
+FILES: dict[Runner, list[str]] = {
+    "ann-benchmarks": ["Dockerfile", "config.yml", "module.py"],
+    "vibe": ["config.yml", "image.def", "module.py"],
+}
+
+
+@pytest.mark.parametrize(("command", "runner"), [("annbench", "ann-benchmarks"), ("vibe", "vibe")])
+def test_the_command_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, runner: Runner
+) -> None:
+    """Three files, in a directory that may be new; all of the runner's metrics can be run."""
+    monkeypatch.setattr(sys, "argv", ["l2route", "export", command, "-o", str(tmp_path / "a")])
     with pytest.raises(SystemExit) as stop:
         main()
     assert not stop.value.code
-    names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert names == ["Dockerfile", "config.yml", "module.py"]
-    assert all(definitions(tmp_path / "a", metric) for metric in METRICS)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == FILES[runner]
+    assert all(definitions(tmp_path / "a", runner, metric) for metric in RUNNERS[runner])

@@ -1,11 +1,12 @@
 """l2route as ann-benchmarks and VIBE run it: a class of their convention, and the files beside it.
 
-`write_module` makes a directory to drop into `ann_benchmarks/algorithms`, or VIBE's
-`vibe/algorithms`.
+`write_module` makes a directory to drop into `ann_benchmarks/algorithms`, or into VIBE's
+`vibe/algorithms`, by the name l2route.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "k": 10,
 }
 """Parameters of a build; the last four are those of learning, where there are queries for it."""
+DEFAULT_WIDTH, DEFAULT_RERANK = 100.0, 2
+"""Beam of searches that were not told any other, and true distances for each answer."""
 
 
 class L2Route:
@@ -52,8 +55,10 @@ class L2Route:
             known = ", ".join(DEFAULTS)
             raise ValueError(f"expected parameters of {known}, got {', '.join(unknown)}")
         self.metric, self.params = metric, DEFAULTS | (params or {})
-        self.width, self.rerank = 0.0, 0
-        self.results: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
+        self.width, self.rerank = DEFAULT_WIDTH, DEFAULT_RERANK
+        self.index: RoutingIndex | None = None
+        self.prepared: tuple[NDArray[Any], int] = (np.zeros((0, 0), dtype=np.float32), 0)
+        self.results: Sequence[NDArray[np.int64]] = ()
 
     def fit(self, train: NDArray[Any]) -> None:
         """Index the vectors."""
@@ -92,54 +97,73 @@ class L2Route:
             index.compress(cast(Compression, self.params["routing"]), "float16")
         self.index = index
 
-    def set_query_arguments(self, width: float, rerank: int = 0) -> None:
+    def set_query_arguments(self, width: float, rerank: int = DEFAULT_RERANK) -> None:
         """How hard to search.
 
         Args:
             width: below 1 a slack, from 1 on a beam width; inner products know beams only.
-            rerank: true distances at the end; 0 for twice as many as answers.
+            rerank: true distances at the end, for each answer.
         """
         self.width, self.rerank = width, rerank
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
-        """Ids of the n nearest of one query."""
-        found: NDArray[np.int64] = self._search(q[None], n)[0]
-        return found
+        """Ids of the n nearest of one query, fewer if fewer were found."""
+        return self._search(q[None], n, n_threads=1)[0]
 
     def batch_query(self, queries: NDArray[Any], n: int) -> None:
         """Find the n nearest of all queries, for `get_batch_results`."""
         self.results = self._search(queries, n, n_threads=0)
 
-    def get_batch_results(self) -> NDArray[np.int64]:
-        """What `batch_query` found [n_queries, n]."""
+    def get_batch_results(self) -> Sequence[NDArray[np.int64]]:
+        """What was found last, an array of ids for each query."""
         return self.results
 
-    def _search(self, queries: NDArray[Any], n: int, n_threads: int = 1) -> NDArray[np.int64]:
+    def prepare_query(self, q: NDArray[Any], n: int) -> None:
+        """Have a query ready as the index takes it, for `run_prepared_query`."""
+        self.prepare_batch_query(q[None], n)
+
+    def run_prepared_query(self) -> None:
+        """Find the nearest of the query, for `get_prepared_query_results`."""
+        self.results = self._search(*self.prepared, n_threads=1)
+
+    def get_prepared_query_results(self) -> NDArray[np.int64]:
+        """Ids of the nearest."""
+        return self.results[0]
+
+    def prepare_batch_query(self, queries: NDArray[Any], n: int) -> None:
+        """Have queries ready as the index takes them, for `run_batch_query`."""
+        self.prepared = np.ascontiguousarray(queries, dtype=np.float32), n
+
+    def run_batch_query(self) -> None:
+        """Find the nearest of all queries, for `get_batch_results`."""
+        self.results = self._search(*self.prepared, n_threads=0)
+
+    def _search(self, queries: NDArray[Any], n: int, n_threads: int) -> list[NDArray[np.int64]]:
+        if self.index is None:
+            raise RuntimeError("expected fit before a query")
         is_beam = self.width >= 1
-        return self.index.search(
+        reranks = self.index.searcher().reranks
+        found = self.index.search(
             queries,
             n,
             ef=int(self.width) if is_beam else None,
             slack=None if is_beam else float(self.width),
-            rerank=max(n, self.rerank or 2 * n) if self._reranks else None,
+            rerank=self.rerank * n if reranks else None,
             n_threads=n_threads,
         ).ids
+        return [ids[ids >= 0] for ids in found]  # runners look up the vector of every id
 
-    @property
-    def _reranks(self) -> bool:
-        return self.index.searcher().reranks
-
-    def get_memory_usage(self) -> float | None:
-        """Kilobytes of the index."""
-        return self.index.n_bytes / 1024
+    def get_memory_usage(self) -> float:
+        """Kilobytes of the index; 0 while there is none, as runners ask before they build one."""
+        return 0.0 if self.index is None else self.index.n_bytes / 1024
 
     def get_additional(self) -> dict[str, Any]:
         """Nothing beyond what runners measure."""
         return {}
 
     def done(self) -> None:
-        """Let go of the index."""
-        del self.index
+        """Let go of the index, if there is one: runners are done after an error too."""
+        self.index = None
 
     def __str__(self) -> str:
         changed = {key: self.params[key] for key in DEFAULTS}
@@ -153,43 +177,79 @@ from l2route.contrib.annbench import L2Route
 
 __all__ = ["L2Route"]
 '''
-CONFIG = """float:
-  euclidean: &distances
-  - &l2route
-    base_args: ['@metric']
-    constructor: L2Route
-    disabled: false
-    docker_tag: ann-benchmarks-l2route
-    module: ann_benchmarks.algorithms.l2route
-    name: l2route
+Runner = Literal["ann-benchmarks", "vibe"]
+RUNNERS: dict[Runner, tuple[str, ...]] = {
+    "ann-benchmarks": ("euclidean", "angular"),
+    "vibe": ("euclidean", "cosine", "normalized", "ip"),
+}
+"""Metrics of each."""
+BY_SLACK = """
     run_groups:
       int8:
-        args: [[{routing: int8}]]
+        arg_groups: [{routing: int8}]
         query_args: [[0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2]]
       int4:
-        args: [[{routing: int4}]]
-        query_args: [[0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2], [30, 60]]
-  angular: *distances
-  cosine: *distances
-  normalized: *distances
-  ip:
-  - <<: *l2route
+        arg_groups: [{routing: int4}]
+        query_args: [[0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.13, 0.16, 0.2], [3, 6]]
+"""
+BY_BEAM = """
     run_groups:
       int8:
-        args: [[{routing: int8}]]
+        arg_groups: [{routing: int8}]
         query_args: [[10, 20, 40, 80, 160, 320, 640]]
 """
-DOCKERFILE = """FROM ann-benchmarks
+ENTRY = """  {metric}:
+  - base_args: ['@metric']
+    constructor: L2Route
+    disabled: false
+    {image}
+    module: {package}.algorithms.l2route
+    name: l2route"""
+DOCKERFILE = """# Put l2route's source into ann_benchmarks/algorithms/l2route/source first.
+FROM ann-benchmarks
 
-RUN pip3 install "l2route[train]"
-RUN python3 -c "from l2route.contrib.annbench import L2Route"
+# The base image has Python 3.10; l2route needs 3.11.
+RUN apt-get update && apt-get install -y python3.11 python3.11-dev python3.11-venv
+RUN python3.11 -m venv /opt/l2route
+ENV PATH=/opt/l2route/bin:$PATH
+RUN pip install -r requirements.txt
+
+COPY ann_benchmarks/algorithms/l2route/source /l2route
+RUN pip install "/l2route[train]"
+RUN python -c "from l2route.contrib.annbench import L2Route"
+"""
+IMAGE = """# Put l2route's source into vibe/algorithms/l2route/source first.
+Bootstrap: localimage
+From: base.sif
+
+%files
+  ../vibe/algorithms/l2route/source /l2route
+
+%post
+  pip install --no-cache-dir "/l2route[train]"
+  python -c "from l2route.contrib.annbench import L2Route"
 """
 
 
-def write_module(directory: Path) -> None:
-    """Write module.py, config.yml and Dockerfile, as ann-benchmarks looks for them."""
+def _config(runner: Runner) -> str:
+    """config.yml; of metrics that are no distance, searches are by beam."""
+    if runner == "vibe":
+        package, image = "vibe", "ood: true\n    singularity_image: l2route"
+    else:
+        package, image = "ann_benchmarks", "docker_tag: ann-benchmarks-l2route"
+    entries = [
+        ENTRY.format(metric=metric, image=image, package=package)
+        + (BY_BEAM if METRICS[metric] == "ip" else BY_SLACK)
+        for metric in RUNNERS[runner]
+    ]
+    return "float:\n" + "".join(entries)
+
+
+def write_module(directory: Path, runner: Runner = "ann-benchmarks") -> None:
+    """Write what a runner looks for: module.py, config.yml and what its image is made by."""
     directory.mkdir(parents=True, exist_ok=True)
-    files = {"module.py": MODULE, "config.yml": CONFIG, "Dockerfile": DOCKERFILE}
+    files = {"module.py": MODULE, "config.yml": _config(runner)}
+    files |= {"image.def": IMAGE} if runner == "vibe" else {"Dockerfile": DOCKERFILE}
     for name, content in files.items():
         with replacing(directory / name) as beside:
             beside.write_text(content, encoding="utf-8")

@@ -12,6 +12,9 @@ from l2route.contrib.annbench import write_module
 from l2route.contrib.faiss_export import EF_SEARCH, to_faiss
 from l2route.index import load
 
+Directory = Annotated[
+    Path, typer.Option("--out", "-o", help="Directory for the three files, of the name l2route.")
+]
 export = typer.Typer(help="Write an index for another system.")
 
 
@@ -34,11 +37,16 @@ def export_faiss(
 
 
 @export.command("annbench")
-def export_annbench(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the three files.")],
-) -> None:
+def export_annbench(out: Directory) -> None:
     """Write the module, configuration and Dockerfile that ann-benchmarks runs l2route with."""
-    write_module(out)
+    write_module(out, "ann-benchmarks")
+    print(out)
+
+
+@export.command("vibe")
+def export_vibe(out: Directory) -> None:
+    """Write the module, configuration and image.def that VIBE runs l2route with."""
+    write_module(out, "vibe")
     print(out)
 
 
