@@ -13,7 +13,7 @@ import l2route
 PACKAGE = Path(l2route.__file__).parent
 LAYERS = (
     {"_core"},
-    {"atomic"},
+    {"atomic", "extras"},
     {"arguments"},
     {"npy"},
     {"formats"},

@@ -385,5 +385,5 @@ def test_hdf5_without_h5py_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     """Without h5py an HDF5 file asks for the extra that brings it."""
     write_array(f"{tmp_path}/a.h5:x", np.ones((1, 1)))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r'pip install "l2route\[hdf5\]"'):
+    with pytest.raises(ImportError, match=r'pip install "\.\[hdf5\]"'):
         read_array(f"{tmp_path}/a.h5:x")

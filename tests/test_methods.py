@@ -224,7 +224,7 @@ def test_a_library_that_is_not_installed_is_skipped_and_said(
     monkeypatch.setattr(peers, "import_module", no_annoy)
     made, skipped = make_methods(["annoy", "hnswlib"])
     assert list(made) == ["hnswlib"]
-    assert skipped == {"annoy": "No module named 'annoy'; pip install \"l2route[bench]\""}
+    assert skipped == {"annoy": "No module named 'annoy'; pip install \".[bench]\""}
 
 
 def test_an_unknown_method_is_refused() -> None:

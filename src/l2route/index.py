@@ -13,6 +13,7 @@ from l2route import changes
 from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
 from l2route.compression import Compression
 from l2route.data import Progress, check_metric
+from l2route.extras import install
 from l2route.graph import Entry, Graph, GraphKind, GraphOptions, build_graph
 from l2route.parts import Parts, assemble, write_parts
 from l2route.refinement import ALPHA, N_CANDIDATES
@@ -324,7 +325,7 @@ class RoutingIndex:
             from l2route.training.options import LearnOptions
             from l2route.training.problem import pose
         except ImportError as error:
-            raise ImportError('learning needs: pip install "l2route[train]"') from error
+            raise ImportError(f"learning needs: {install('train')}") from error
         own = None if isinstance(model, str) else model
         if recall is not None and not budget is rerank is None:
             raise ValueError("expected a recall, or else budget and rerank, got both")

@@ -23,6 +23,7 @@ from l2route.evaluation.peers import (
     Usearch,
     Vectors,
 )
+from l2route.extras import install
 from l2route.index import RoutingIndex
 from l2route.spaces import pca_space
 
@@ -244,7 +245,7 @@ def make_methods(names: Iterable[str], seed: int = 0) -> tuple[dict[str, Method]
         try:
             made[name] = METHODS[name](seed)
         except ImportError as error:
-            skipped[name] = f'{error}; pip install "l2route[bench]"'
+            skipped[name] = f"{error}; {install('bench')}"
     return made, skipped
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.evaluation.tables import Row
+from l2route.extras import install
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,7 +178,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
         from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError as error:
         raise ImportError(
-            f'expected matplotlib for plots, got "{error}"; pip install "l2route[plots]"'
+            f'expected matplotlib for plots, got "{error}"; {install("plots")}'
         ) from error
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
     FigureCanvasAgg(figure)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from l2route.extras import install
 from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def reproduce(
         from l2route.reproduce.runner import run_experiments
         from l2route.reproduce.toy import run_toy
     except ImportError as error:
-        raise ImportError('learning needs: pip install "l2route[train]"') from error
+        raise ImportError(f"learning needs: {install('train')}") from error
     if name == "toy":
         run_toy(out, Console())
         return

@@ -1,0 +1,6 @@
+"""What brings packages that are not always there."""
+
+
+def install(extra: str) -> str:
+    """The command that installs an extra of pyproject.toml, in l2route's source directory."""
+    return f'pip install ".[{extra}]"'
