@@ -68,7 +68,7 @@ def peak_mb() -> float:
 def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, ...]:
     """Measure one run."""
     base = synthetic(n, arguments.dim, 1)
-    index = RoutingIndex.build(base, ef_construction=60, entry=0)
+    index = RoutingIndex.build(base, degree=16, ef_construction=60, entry=0, refine=False)
     queries = synthetic(n_queries, arguments.dim, 2)
     built = peak_mb()
     options = LearnOptions(n_threads=arguments.threads, learns_from_base=False)

@@ -23,7 +23,7 @@ def graphs(data: Dataset) -> Iterator[tuple[str, Graph, float]]:
     """Name, graph and seconds that it took."""
     for kind in ("nsg", "nsw"):
         begin = time.perf_counter()
-        index = RoutingIndex.build(data.base, data.metric, kind, degree=32, entry="medoids")
+        index = RoutingIndex.build(data.base, data.metric, kind, entry="medoids", refine=False)
         yield kind, index.graph, time.perf_counter() - begin
     for name in ("nsw, refined", "nsw, refined twice"):
         begin = time.perf_counter()

@@ -49,7 +49,8 @@ def random_index(n: int, dim: int) -> RoutingIndex:
     """Normal vectors with a decaying spectrum, in an NSW graph."""
     rng = np.random.default_rng(0)
     spread = 1 / np.sqrt(1 + np.arange(dim))
-    return RoutingIndex.build(rng.normal(size=(n, dim)).astype(np.float32) * spread, entry=0)
+    vectors = rng.normal(size=(n, dim)).astype(np.float32) * spread
+    return RoutingIndex.build(vectors, degree=16, entry=0, refine=False)
 
 
 def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:

@@ -48,7 +48,7 @@ def main() -> None:
     budget, rerank = (int(part) for part in arguments.cell.split(":"))
     options = LearnOptions(budget=budget, rerank=rerank, steps=arguments.steps, seed=arguments.seed)
     data = Dataset.read(arguments.data)
-    index = RoutingIndex.build(data.base, data.metric, entry=0)
+    index = RoutingIndex.build(data.base, data.metric, degree=16, entry=0, refine=False)
     posed = {
         from_base: pose(
             index.graph, index.base, data.learn, replace(options, learns_from_base=from_base)

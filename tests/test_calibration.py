@@ -12,7 +12,9 @@ import pytest
 from l2route.calibration import DEPTH, N_KEPT, Setting, Validation
 from l2route.data import METRICS
 from l2route.evaluation.measure import measure
+from l2route.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
+from l2route.spaces import BaseVectors
 from l2route.truth import exact_neighbors
 
 N, DIM = 1500, 24
@@ -144,10 +146,11 @@ def test_more_recall_takes_a_wider_beam() -> None:
 def test_what_is_out_of_reach_is_said() -> None:
     """With what is in reach."""
     vectors = np.concatenate([VECTORS, VECTORS + 100])  # two islands, of which one is entered
-    graph = RoutingIndex.build(vectors, graph="knn", degree=4, entry=0)
-    graph.validate_with(np.concatenate([VALIDATION, VALIDATION + 100]))
+    graph = build_graph(vectors, options=GraphOptions("knn", 4, entry=0))
+    index = RoutingIndex(BaseVectors.of(vectors, "l2"), graph)
+    index.validate_with(np.concatenate([VALIDATION, VALIDATION + 100]))
     with pytest.raises(ValueError, match=r"expected a recall@10 in reach, which is up to 0\.[0-5]"):
-        graph.setting(0.9)
+        index.setting(0.9)
 
 
 def test_what_changes_the_index_forgets_its_settings() -> None:

@@ -33,7 +33,7 @@ def learned(
     metric: Metric, graph: GraphKind = "nsw", dim: int | None = None
 ) -> tuple[RoutingIndex, RoutingSpace]:
     """An index with a space that steers otherwise than the original one, whatever it is worth."""
-    index = RoutingIndex.build(WORDS.base, metric, graph=graph, degree=16, ef_construction=60)
+    index = RoutingIndex.build(WORDS.base, metric, graph, 16, 60, entry="medoid")
     rng = np.random.default_rng(0)
     rows = index.base.rows + 0.05 * rng.normal(size=index.base.rows.shape).astype(np.float32)
     matrix = None
@@ -150,7 +150,9 @@ def test_labels_are_kept() -> None:
 
 def test_pca_spaces_leave_too() -> None:
     """A space that routes by l2 needs no lift."""
-    index = RoutingIndex.build(WORDS.base, degree=16, ef_construction=60, pca_dim=12)
+    index = RoutingIndex.build(
+        WORDS.base, degree=16, ef_construction=60, entry="medoid", pca_dim=12
+    )
     _, ids = to_faiss(index, ef=80, rerank=50).search(WORDS.query, 10)
     assert (ids == answers(index, 80, 50)).mean() > 0.999
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data import METRICS, normalize
+from l2route.entry_points import longest, medoid, medoids
 from l2route.graph import (
     GRAPH_KINDS,
     Entry,
@@ -27,12 +28,11 @@ from l2route.graph import (
     UpperLayer,
     build_graph,
     compact_rows,
+    graph_of_hnsw,
     hops_from,
-    knn_lists,
-    medoid,
-    medoids,
     report,
 )
+from l2route.knn import knn_lists
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")
@@ -129,6 +129,16 @@ def test_nsw_is_the_bottom_layer_of_hnsw(vectors: NDArray[np.float32], metric: s
     assert len(hnsw.upper) > 0
     base = normalize(vectors) if metric == "cosine" else vectors
     assert nsw.entries.tolist() == [medoid(base)]
+
+
+def test_hnsw_is_that_of_faiss(vectors: NDArray[np.float32]) -> None:
+    """To the last edge, of vectors that are all different, added in a hundred parts."""
+    index = faiss.IndexHNSWFlat(12, 8)
+    index.hnsw.efConstruction = 40
+    index.hnsw.rng = faiss.RandomGenerator(3)
+    for part in np.array_split(vectors, 100):
+        index.add(part)
+    assert equal(built(vectors, kind="hnsw", degree=16, seed=3), graph_of_hnsw(index.hnsw))
 
 
 def test_cosine_is_l2_on_unit_vectors(vectors: NDArray[np.float32]) -> None:
@@ -442,6 +452,33 @@ def test_medoids_are_one_of_each_cluster() -> None:
     np.testing.assert_array_equal(graph.entries, medoids(base))
 
 
+@pytest.mark.parametrize(
+    "base",
+    [
+        np.ones((1, 3)),
+        np.ones((40, 3)),
+        np.eye(5),
+        np.repeat(np.eye(5), 20, axis=0),
+        np.full((50, 4), 3e38) * np.linspace(0.1, 1, 50)[:, None],  # squares overflow
+        np.full((50, 4), 1e-30) * np.linspace(0.1, 1, 50)[:, None],  # squares underflow
+    ],
+)
+@pytest.mark.parametrize("entry", ["medoids", "longest"])
+def test_entries_of_awkward_vectors_are_entries(base: NDArray[np.float64], entry: Entry) -> None:
+    """Of one vector, of copies, of fewer than there are clusters, of numbers without squares."""
+    entries = built(base, degree=4, entry=entry, seed=-7).entries
+    assert 1 <= len(entries) <= 32
+    assert len(np.unique(base[entries], axis=0)) == len(entries)
+
+
+def test_longest_are_the_longest(vectors: NDArray[np.float32]) -> None:
+    """32 of them, ascending by number."""
+    found = longest(vectors)
+    lengths = np.linalg.norm(vectors, axis=1)
+    assert found.tolist() == sorted(np.argsort(-lengths)[:32].tolist())
+    assert built(vectors, "ip", entry="longest").entries.tolist() == found.tolist()
+
+
 @given(
     lists=hnp.arrays(
         np.int64,
@@ -527,7 +564,7 @@ def test_malformed_graph_is_refused(fault: str) -> None:
 
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "kind": ({"kind": "tree"}, "expected graph one of nsw, .*, got 'tree'"),
-    "degree 0": ({"kind": "knn", "degree": 0}, "expected a degree of at least 1, got 0"),
+    "degree 0": ({"kind": "knn", "degree": 0}, "expected a degree of at least 2, got 0"),
     "degree -4": ({"kind": "nsg", "degree": -4}, "expected a degree of at least .*, got -4"),
     "odd degree": ({"degree": 7}, "expected an even degree of at least 4, got 7"),
     "low degree": ({"kind": "hnsw", "degree": 2}, "expected an even degree of at least 4, got 2"),

@@ -403,5 +403,5 @@ def test_info_says_what_the_index_is() -> None:
     assert info["labelled"] is True
     assert built().info()["labelled"] is False
     json.dumps(info)
-    plain = built()  # rows of 16 floats, 8 neighbours, and an entry
+    plain = built(entry=0)  # rows of 16 floats, 8 neighbours, and an entry
     assert plain.info()["bytes_per_vector"] == 4 * 16 + 4 * 8 + 4 / N

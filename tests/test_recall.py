@@ -1,11 +1,13 @@
 """Recall pinned from both sides: a change that loses, or finds, too much is noticed."""
 
+import hnswlib
 import numpy as np
 import pytest
 
 from l2route import RoutingIndex, load
+from l2route.data import Metric
 from l2route.datasets import demo_words
-from l2route.metrics import recall_at
+from l2route.metrics import knn_recall_at, recall_at
 from l2route.truth import Truth, exact_neighbors
 
 # Recall@1 of 1,000 words among 10,000 (glove.6B.50d, split seed 0; NSW, degree 16, efConstruction
@@ -29,9 +31,37 @@ def indexes(
     opened = {}
     for pca_dim in {pca_dim for pca_dim, _ in PINNED}:
         path = tmp_path_factory.mktemp("recall") / f"{pca_dim}.l2r"
-        RoutingIndex.build(words[0], entry=0, pca_dim=pca_dim).save(path)
+        index = RoutingIndex.build(words[0], degree=16, entry=0, pca_dim=pca_dim, refine=False)
+        index.save(path)
         opened[pca_dim] = load(path, mmap=True)
     return opened
+
+
+@pytest.mark.parametrize(("metric", "ef"), [("l2", 40), ("cosine", 40), ("ip", 100)])
+def test_defaults_find_as_much_as_those_of_hnswlib(metric: Metric, ef: int) -> None:
+    """At the same beam width, within a point; also where a third of the vectors are copies.
+
+    By inner products at wide beams only: at 40 hnswlib finds 0.99 of this, and we 0.97.
+    """
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(2000, 24)) * np.exp(0.3 * rng.normal(size=(2000, 1)))
+    queries = rng.normal(size=(200, 24)).astype(np.float32)
+    crowded = np.concatenate([vectors, np.repeat(vectors[:1], 1000, axis=0)])
+    for some in (vectors.astype(np.float32), crowded.astype(np.float32)):
+        truth = exact_neighbors(some, queries, 10, metric)
+        ours = RoutingIndex.build(some, metric)
+        theirs = hnswlib.Index(metric, 24)
+        theirs.init_index(len(some), M=16, ef_construction=200, random_seed=100)
+        theirs.add_items(some, num_threads=1)
+        theirs.set_ef(ef)
+        found = ours.search(queries, k=10, ef=ef).ids, theirs.knn_query(queries, 10)[0]
+        recalls = [
+            knn_recall_at(
+                ours.base.exact_distances(queries, ids.astype(np.int64)), truth.distances, 10
+            )
+            for ids in found
+        ]
+        assert recalls[0] > recalls[1] - 0.01
 
 
 @pytest.mark.parametrize(("pca_dim", "budget"), PINNED)

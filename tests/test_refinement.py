@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route import RoutingIndex, _core, from_faiss, load, refinement
+from l2route import RoutingIndex, _core, from_faiss, load, reachability
 from l2route.datasets import demo_words
 from l2route.graph import Graph, UpperLayer, compact_rows, report
 from l2route.memory import pad_rows
 from l2route.metrics import knn_recall_at
-from l2route.refinement import LOST, ROOT, _link, refine_graph
+from l2route.refinement import refine_graph
+from l2route.search import Searcher
 from l2route.spaces import BaseVectors
 from l2route.truth import exact_neighbors
 
@@ -139,47 +140,23 @@ def test_lost_parts_are_taken_in_by_one_edge_each() -> None:
         assert [u for v, u in edges if v not in part and u in part] == [shore]
 
 
-@pytest.mark.parametrize(
-    ("row", "parents_of_1_2_3", "expected"),
-    [
-        ([1, -1, -1], [0, 0, 0], [1, 9, -1]),  # the first free place
-        ([1, 2, 3], [0, 5, 5], [1, 2, 9]),  # the farthest that another knows
-        ([1, 2, 3], [5, 5, 0], [1, 9, 3]),  # but not one that this alone leads to
-        ([1, 2, 3], [0, 0, 0], [1, 2, 3]),  # no place: the next source is asked
-    ],
-)
-def test_a_place_is_given_where_it_costs_nobody_his_way(
-    row: list[int], parents_of_1_2_3: list[int], expected: list[int]
-) -> None:
-    """A free place, or that of a neighbour that is reached by another way."""
-    neighbors = np.full((10, 3), -1, dtype=np.int32)
-    neighbors[0] = row
-    parents = np.array([ROOT, *parents_of_1_2_3, LOST, 0, LOST, LOST, LOST, LOST], dtype=np.int32)
-    assert _link(neighbors, parents, np.int32(9), np.array([0, 5, -1], dtype=np.int32))
-    assert neighbors[0].tolist() == expected
-    has_taken = 9 in expected
-    assert neighbors[5].tolist() == ([-1, -1, -1] if has_taken else [9, -1, -1])
-    assert parents[9] == (0 if has_taken else 5)
-    assert not _link(neighbors, parents, np.int32(8), np.array([-1], dtype=np.int32))
-
-
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither those of all vertices nor those of lost ones; progress is told after each."""
     base = BaseVectors.of(VECTORS[:50], "l2")
     drawn = np.random.default_rng(1).integers(0, 10, (50, 4))
     drawn[10:] = -1
     graph = Graph(compact_rows(drawn), np.zeros(1, dtype=np.int32))
-    n_lost: list[int] = []
-    take_in = refinement._take_in
+    n_sought: list[int] = []
+    nearest_found = reachability.nearest_found
 
-    def spy(neighbors: NDArray[np.int32], parents: NDArray[np.int32], *rest: Any) -> int:
-        n_lost.append(int((parents == LOST).sum()))
-        return take_in(neighbors, parents, *rest)
+    def spy(searcher: Searcher, ids: NDArray[np.int64], *rest: Any) -> Any:
+        n_sought.append(len(ids))
+        return nearest_found(searcher, ids, *rest)
 
-    monkeypatch.setattr(refinement, "_take_in", spy)
+    monkeypatch.setattr(reachability, "nearest_found", spy)
     whole = refine_graph(graph, base, degree=3, n_candidates=2)
     told: list[tuple[int, int]] = []
-    monkeypatch.setattr(refinement, "BLOCK", 7)
+    monkeypatch.setattr(reachability, "BLOCK", 7)
     parts = refine_graph(
         graph,
         base,
@@ -188,8 +165,8 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         progress=lambda done, total: told.append((done, total)),
     )
     np.testing.assert_array_equal(parts.neighbors, whole.neighbors)
-    assert n_lost[0] > 7
-    assert told == [(min(50, done), 50) for done in range(7, 57, 7)]
+    assert n_sought[0] > 7
+    assert told == [(min(50, done), 50) for done in range(0, 57, 7)]
 
 
 def test_one_candidate_is_one_other() -> None:
@@ -312,7 +289,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     """Recall@10 of 1,000 words among 10,000 at 300 distances, before and after, from both sides."""
     data = demo_words(n_base=10_000, n_learn=1, n_query=1_000).dataset
     truth = exact_neighbors(data.base, data.query, 10)
-    index = RoutingIndex.build(data.base, degree=32, entry="medoids")
+    index = RoutingIndex.build(data.base, degree=32, entry="medoids", refine=False)
     recalls = []
     for _ in range(2):
         found = index.search(data.query, k=10, budget=300)
@@ -325,6 +302,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     "wrong",
     [
         {"degree": 0},
+        {"degree": 1},
         {"n_candidates": 0},
         {"n_threads": -1},
         {"alpha": 0.9},
@@ -341,7 +319,36 @@ def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
     assert index.graph is graph
 
 
-def test_inner_products_are_refused() -> None:
-    """They are no distances: nothing can be said to be nearer to another."""
-    with pytest.raises(ValueError, match="l2 or cosine"):
-        RoutingIndex.build(VECTORS, "ip", degree=8).refine()
+def test_inner_products_are_refined_too() -> None:
+    """Of vectors of many lengths more is found for as many distances."""
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(3000, 24)) * np.exp(0.5 * rng.normal(size=(3000, 1)))
+    queries = rng.normal(size=(200, 24))
+    truth = exact_neighbors(vectors, queries, 10, "ip")
+    index = RoutingIndex.build(vectors, "ip", degree=16, entry="medoid", refine=False)
+
+    def recall() -> float:
+        found = index.search(queries, k=10, budget=500)
+        return knn_recall_at(found.distances, truth.distances, 10)
+
+    before = recall()
+    index.refine()
+    assert recall() > before + 0.02
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_vectors_can_be_refined(n: int) -> None:
+    """A vertex cannot have two neighbours where there are no two others."""
+    index = RoutingIndex.build(VECTORS[:n], degree=8)
+    index.refine()
+    assert index.graph.neighbors.shape[1] == max(1, min(8, n - 1))
+    assert report(index.graph).n_unreachable == 0
+
+
+def test_a_list_of_one_place_becomes_one_of_two() -> None:
+    """A chain of a hundred vertices, of somebody else's making."""
+    chain = np.roll(np.arange(100, dtype=np.int32), -1)[:, None]
+    graph = Graph(np.ascontiguousarray(chain), np.zeros(1, dtype=np.int32))
+    refined = refine_graph(graph, BaseVectors.of(VECTORS[:100], "l2"))
+    assert refined.neighbors.shape == (100, 2)
+    assert report(refined).n_unreachable == 0

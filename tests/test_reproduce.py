@@ -15,11 +15,12 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import cli
-from l2route.data import Dataset
+from l2route.data import Dataset, Metric
 from l2route.formats import read_npz
+from l2route.graph import Entry, GraphKind, GraphOptions, build_graph, report
 from l2route.metrics import recall_at, success_by_hops
 from l2route.reproduce import jobs, plan
-from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
+from l2route.reproduce.jobs import Job, Outcome, Source, Workshop, paper_index
 from l2route.reproduce.page import page
 from l2route.reproduce.plan import Cell, Method, PaperDataset, read_experiment
 from l2route.reproduce.runner import Progress, run_experiments
@@ -201,6 +202,26 @@ def test_a_graph_that_was_cut_off_is_built_again(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.l2r")
     (path / "meta.json").unlink()
     assert (shop.run(job).arrays["ids"] == first).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"), [("nsw", "l2"), ("nsw", "ip"), ("hnsw", "cosine"), ("nsg", "l2")]
+)
+@pytest.mark.parametrize("pca_dim", [None, 4])
+def test_graphs_are_the_paper_s_to_the_last_edge(
+    kind: GraphKind, metric: Metric, pca_dim: int | None
+) -> None:
+    """M = 8 and efConstruction 300; walks on NSW start at vertex 0; lost vertices stay lost."""
+    base = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
+    index = paper_index(Dataset("little", base, base[:1], metric=metric), kind, 3, pca_dim)
+    vectors = index.base.vectors() if pca_dim is None else index.spaces[1].rows[:, :pca_dim]
+    scorer = "ip" if metric == "ip" else "l2"
+    entry: Entry = 0 if kind == "nsw" else "medoid"
+    expected = build_graph(vectors, scorer, GraphOptions(kind, 16, 300, entry, 3, 1))
+    np.testing.assert_array_equal(index.graph.neighbors, expected.neighbors)
+    np.testing.assert_array_equal(index.graph.entries, expected.entries)
+    assert len(index.graph.upper) == len(expected.upper)
+    assert metric != "ip" or report(index.graph).n_unreachable > 0
 
 
 def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from l2route.index import RoutingIndex
 from l2route.progress import bar, learning_bars
 from l2route.truth import Truth, exact_neighbors
 
+DEGREE = 16
+"""The paper's (M = 8); the graph is as faiss builds it, so that it is learning that is shown."""
 BUDGETS = (128, 256, 512)
 SHOWN_BUDGET = 512
 """Budget that the words shown were found with."""
@@ -42,7 +44,15 @@ def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:
         f"{len(data.query):,} test queries; l2 between unit vectors, seed {seed}"
     )
     with bar("building the NSW graph") as progress:
-        index = RoutingIndex.build(data.base, data.metric, seed=seed, progress=progress)
+        index = RoutingIndex.build(
+            data.base,
+            data.metric,
+            degree=DEGREE,
+            entry="medoid",
+            seed=seed,
+            refine=False,
+            progress=progress,
+        )
     with bar("exact neighbours of test queries") as progress:
         truth = exact_neighbors(
             data.base, data.query, 10, data.metric, cache=out, progress=progress

@@ -11,15 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.duplicates import Duplicates
+from l2route.entry_points import faiss_seed, longest, medoid, medoids
+from l2route.knn import faiss_metric, knn_lists
 from l2route.memory import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
-Entry = int | Sequence[int] | Literal["medoid", "medoids"]
-N_MEDOIDS = 32
-"""Clusters that "medoids" are of."""
-N_CLUSTERED = 50_000
-"""Vectors that the clusters are made of, at the most."""
+Entry = int | Sequence[int] | Literal["medoid", "medoids", "longest"]
+DEGREE = 32
+"""Largest number of neighbours in a graph that is to be served."""
+EF_CONSTRUCTION = 300
+"""Beam width that it is built with."""
+N_NSG = 10
+"""Vectors that faiss needs for an NSG."""
 _N_STEPS = 100  # parts that vectors are added in, so that progress can be told
 
 
@@ -176,31 +181,9 @@ def hops_from(graph: Graph, sources: NDArray[np.int32]) -> NDArray[np.int32]:
     return hops
 
 
-def medoid(vectors: NDArray[np.float32]) -> int:
-    """The vertex nearest to the mean of all vectors [n, dim]."""
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    parts = np.array_split(vectors, -(-len(vectors) // 4096))  # bounds the float64 copies
-    distances = [((part - mean) ** 2).sum(axis=1) for part in parts]
-    return int(np.concatenate(distances).argmin())
-
-
-def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
-    """Vertices nearest to the centres of up to 32 clusters of the vectors [n, dim], ascending."""
-    n_clusters = min(N_MEDOIDS, len(vectors))
-    sample = np.random.default_rng(seed).permutation(len(vectors))[:N_CLUSTERED]
-    clustering = faiss.Clustering(vectors.shape[1], n_clusters)
-    clustering.seed, clustering.niter, clustering.verbose = seed, 10, False
-    clustering.min_points_per_centroid = 1
-    clustering.max_points_per_centroid = N_CLUSTERED
-    clustering.train(np.ascontiguousarray(vectors[sample]), faiss.IndexFlatL2(vectors.shape[1]))
-    centres = faiss.vector_to_array(clustering.centroids).reshape(n_clusters, -1)
-    nearest = faiss.knn(centres, np.ascontiguousarray(vectors), 1)[1][:, 0]
-    return np.unique(nearest).astype(np.int32)
-
-
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
-    """How to build a graph."""
+    """How to build a graph; by default the paper's NSW. Checked when they are made."""
 
     kind: GraphKind = "nsw"
     """nsw (bottom layer of HNSW), hnsw, nsg, knn (exact) or approximate-knn."""
@@ -209,12 +192,15 @@ class GraphOptions:
     ef_construction: int = 300
     """Beam width while building nsw and hnsw."""
     entry: Entry = "medoid"
-    """Where a search starts: a vertex id, several, the medoid, or medoids of 32 clusters. HNSW and
-    NSG bring their own."""
+    """Where a search starts: a vertex id, several, the medoid, medoids of 32 clusters, or the 32
+    longest vectors. HNSW and NSG bring their own."""
     seed: int = 0
     """Seed of every random choice."""
     n_threads: int = 1
     """Threads that build. With more than one, nsw, hnsw and nsg differ from run to run."""
+
+    def __post_init__(self) -> None:
+        _check_options(self)
 
 
 def build_graph(
@@ -225,23 +211,51 @@ def build_graph(
 ) -> Graph:
     """Build a similarity graph over base vectors [n, dim] with faiss.
 
+    Of vectors that are equal, faiss gets the first; the others stand behind it. A graph of faiss
+    may leave vertices that no walk finds: see `l2route.reachability`.
+
     Args:
         vectors: base vectors, any real dtype.
         metric: l2, ip or cosine.
         options: what to build; the paper's NSW by default.
-        progress: told of nsw and hnsw as they grow; the other kinds are built in one piece.
+        progress: told when building begins, and of nsw and hnsw as they grow; the other kinds
+            are built in one piece.
     """
     options = options or GraphOptions()
     base = check_vectors("vectors", vectors)
     chosen = check_metric(metric)
-    _check_options(options)
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
-    entries = resolve_entry(options.entry, base, options.seed)
+    check_kind(options.kind, chosen)
+    _check_size(options, len(base))
+    duplicates = Duplicates.of(base)
+    distinct = base[duplicates.first] if duplicates.n_copies else base
+    if isinstance(options.entry, str):
+        found = resolve_entry(options.entry, distinct, options.seed)
+        entries = duplicates.first[found].astype(np.int32)
+    else:
+        entries = resolve_entry(options.entry, base)
+    told = progress or ignore
+    told(0, len(distinct))
     with faiss_threads(options.n_threads):
-        graph = _build(base, chosen, options, progress or ignore)
+        graph = _build(distinct, chosen, options, told)
+    if duplicates.n_copies:
+        graph = _with_copies(graph, duplicates, min(options.degree, len(base) - 1))
     has_entry = options.kind in ("hnsw", "nsg") and _is_medoid(options.entry)
     return graph if has_entry else graph.entered_at(entries)
+
+
+def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
+    """The graph over all vectors, from that over the distinct ones."""
+    called = duplicates.first.astype(np.int32)
+
+    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.where(ids >= 0, called[ids], np.int32(-1))
+
+    layers = (UpperLayer(called[each.vertices], renamed(each.neighbors)) for each in graph.upper)
+    width = max(width, graph.neighbors.shape[1])
+    neighbors = duplicates.spread(graph.neighbors, width)
+    return Graph(neighbors, called[graph.entries], tuple(layers))
 
 
 def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
@@ -250,16 +264,25 @@ def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> 
         return np.array([medoid(vectors)], dtype=np.int32)
     if isinstance(entry, str) and entry == "medoids":
         return medoids(vectors, seed)
+    if isinstance(entry, str) and entry == "longest":
+        return longest(vectors)
     ids = np.atleast_1d(np.array(entry))
     if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
         raise ValueError(
-            f"expected entries: a vertex id, several, 'medoid' or 'medoids', got {entry!r}"
+            f"expected entries: a vertex id, several, medoid, medoids or longest, got {entry!r}"
         )
     if ids.min() < 0 or ids.max() >= len(vectors):
         raise ValueError(f"expected entries in [0, {len(vectors)}), got {ids.tolist()}")
     entries = ids.astype(np.int32)
     _check_entries(entries, len(vectors))
     return entries
+
+
+def served_entry(kind: GraphKind, metric: str) -> Entry:
+    """Where searches start in a graph that is to be served."""
+    if kind in ("hnsw", "nsg"):
+        return "medoid"  # stands for the graph's own
+    return "longest" if metric == "ip" else "medoids"
 
 
 def _is_medoid(entry: Entry) -> bool:
@@ -271,7 +294,7 @@ def _check_options(options: GraphOptions) -> None:
         raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
     if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
         raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
-    lowest = 8 if options.kind == "nsg" else 1
+    lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, a graph is a chain
     if options.degree < lowest:
         raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
     if options.ef_construction < 1:
@@ -282,8 +305,16 @@ def _check_options(options: GraphOptions) -> None:
         raise ValueError(f"expected no entry for hnsw, which has its own, got {options.entry!r}")
 
 
-def _faiss_seed(seed: int) -> int:
-    return index_of(seed) % 2**31  # faiss has seeds of 31 bits in places
+def check_kind(kind: GraphKind, metric: str) -> None:
+    """Refuse a kind of graph that cannot be had for a metric."""
+    if kind == "nsg" and check_metric(metric) == "ip":
+        raise ValueError("expected metric l2 or cosine for nsg, got ip")
+
+
+def _check_size(options: GraphOptions, n: int) -> None:
+    least = {"nsg": N_NSG, "knn": 2, "approximate-knn": 2}.get(options.kind, 1)
+    if n < least:
+        raise ValueError(f"expected at least {least} vectors for {options.kind}, got {n}")
 
 
 @contextmanager
@@ -297,20 +328,17 @@ def faiss_threads(n_threads: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def faiss_metric(metric: Metric) -> int:
-    """The constant that faiss has for a metric; cosine is l2 between unit vectors."""
-    return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
-
-
 def _build(
     base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
 ) -> Graph:
     if options.kind in ("nsw", "hnsw"):
         graph = _build_hnsw(base, metric, options, progress)
         return graph if options.kind == "hnsw" else replace(graph, upper=())
-    if options.kind == "nsg":
+    if len(base) == 1:  # all vectors are equal
+        return Graph(np.full((1, 1), -1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+    if options.kind == "nsg" and len(base) >= N_NSG:
         return _build_nsg(base, metric, options)
-    exact = options.kind == "knn"
+    exact = options.kind != "approximate-knn"
     lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
     return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
 
@@ -321,7 +349,7 @@ def _build_hnsw(
     links = index_of(options.degree) // 2
     index = faiss.IndexHNSWFlat(base.shape[1], links, faiss_metric(metric))
     index.hnsw.efConstruction = index_of(options.ef_construction)
-    index.hnsw.rng = faiss.RandomGenerator(_faiss_seed(options.seed))
+    index.hnsw.rng = faiss.RandomGenerator(faiss_seed(options.seed))
     for part in np.array_split(base, min(_N_STEPS, len(base))):
         index.add(part)
         progress(index.ntotal, len(base))
@@ -329,14 +357,10 @@ def _build_hnsw(
 
 
 def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
-    if metric == "ip":
-        raise ValueError("expected metric l2 or cosine for nsg, got ip")
-    if len(base) < 10:
-        raise ValueError(f"expected at least 10 vectors for nsg, got {len(base)}")
     spread = _spread_out(base, options.seed)
     candidates = knn_lists(spread, metric, max(64, 2 * options.degree), exact=True)
     index = faiss.IndexNSGFlat(base.shape[1], index_of(options.degree), faiss_metric(metric))
-    index.nsg.rng = faiss.RandomGenerator(_faiss_seed(options.seed))
+    index.nsg.rng = faiss.RandomGenerator(faiss_seed(options.seed))
     index.nsg.L = min(index.nsg.L, len(base))
     index.nsg.search_L = min(index.nsg.search_L, len(base))
     index.build(spread, candidates)
@@ -345,52 +369,11 @@ def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions)
 
 def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
     """Vectors with equal distances told apart; among ties faiss seeks a connected NSG for ever."""
-    rng = np.random.default_rng(_faiss_seed(seed))
+    rng = np.random.default_rng(faiss_seed(seed))
     noise = rng.standard_normal(base.shape, dtype=np.float32)
     scale = float(base.std()) or float(np.abs(base).max()) or 1.0
     noise *= 1e-3 * scale
     return np.add(base, noise, dtype=np.float32)
-
-
-def knn_lists(
-    base: NDArray[np.float32], metric: Metric, k: int, *, exact: bool, seed: int = 0
-) -> NDArray[np.int64]:
-    """Nearest neighbours of every vector among the others [n, min(k, n − 1)].
-
-    The approximate lists come from an inverted file, which is the same for any number of threads;
-    places that it leaves empty are −1.
-    """
-    n = len(base)
-    k = min(index_of(k), n - 1)
-    if k < 1:
-        raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {n}")
-    if exact:
-        _, found = faiss.knn(base, base, k + 1, metric=faiss_metric(metric))
-    else:
-        found = _search_inverted_file(base, metric, k + 1, seed)
-    return _without_self(found)
-
-
-def _search_inverted_file(
-    base: NDArray[np.float32], metric: Metric, k: int, seed: int
-) -> NDArray[np.int64]:
-    n_lists = max(1, min(len(base) // 39, int(4 * np.sqrt(len(base)))))
-    quantizer = faiss.IndexFlat(base.shape[1], faiss_metric(metric))
-    index = faiss.IndexIVFFlat(quantizer, base.shape[1], n_lists, faiss_metric(metric))
-    index.cp.seed = _faiss_seed(seed)
-    index.cp.min_points_per_centroid = 1  # few vectors are no reason to print a warning
-    index.train(base)
-    index.add(base)
-    index.nprobe = min(n_lists, 32)
-    _, found = index.search(base, k)
-    return np.asarray(found, dtype=np.int64)
-
-
-def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
-    keep = found != np.arange(len(found))[:, None]
-    keep[keep.all(axis=1), -1] = False  # a twin stands in the vector's place
-    others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
-    return others
 
 
 def compact_rows(lists: NDArray[Any]) -> NDArray[np.int32]:

@@ -14,9 +14,19 @@ from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
 from l2route.compression import Compression
 from l2route.data import Progress, check_metric
 from l2route.extras import install
-from l2route.graph import Entry, Graph, GraphKind, GraphOptions, build_graph
+from l2route.graph import (
+    DEGREE,
+    EF_CONSTRUCTION,
+    Entry,
+    Graph,
+    GraphKind,
+    GraphOptions,
+    build_graph,
+    served_entry,
+)
 from l2route.parts import Parts, assemble, write_parts
-from l2route.refinement import ALPHA, N_CANDIDATES
+from l2route.reachability import connect_graph
+from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search import Plan, Searcher, SearchResult
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.state import Current, State
@@ -81,15 +91,19 @@ class RoutingIndex:
         vectors: object,
         metric: str = "l2",
         graph: GraphKind = "nsw",
-        degree: int = 16,
-        ef_construction: int = 300,
-        entry: Entry = "medoid",
+        degree: int = DEGREE,
+        ef_construction: int = EF_CONSTRUCTION,
+        entry: Entry | None = None,
         seed: int = 0,
         n_threads: int = 1,
         pca_dim: int | None = None,
+        refine: bool | None = None,
         progress: Progress | None = None,
     ) -> "RoutingIndex":
-        """Build a graph over vectors [n, dim].
+        """Build a graph over vectors [n, dim], all of which searches can reach.
+
+        The defaults are those to serve with. Where faiss leaves vertices that no walk from the
+        entries would find, a few edges are changed so that they are found.
 
         Args:
             vectors: base vectors, any real dtype.
@@ -98,20 +112,30 @@ class RoutingIndex:
             degree: largest number of neighbours of a vertex.
             ef_construction: beam width while building nsw and hnsw.
             entry: where a search starts: a vertex id, several, "medoid", or "medoids" of 32
-                clusters, which are scored first and bring a query near its answer.
+                clusters, which are scored first and bring a query near its answer, or the 32
+                "longest" vectors. By default hnsw and nsg have their own entry, other graphs
+                medoids, or under ip the longest.
             seed: seed of every random choice.
             n_threads: threads that build; more than one is faster and differs from run to run.
             pca_dim: build on, and route by, so many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
-            progress: called with vectors done and in all while nsw and hnsw grow.
+            refine: choose better neighbours, as `refine` does; by default for nsw. Other graphs
+                are left as faiss builds them.
+            progress: called with vectors done and in all while nsw and hnsw grow, and again while
+                the graph is refined.
         """
+        if entry is None:
+            entry = served_entry(graph, metric)
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
         base = BaseVectors.of(vectors, check_metric(metric))
-        if pca_dim is None:
-            return cls(base, build_graph(base.vectors(), base.metric, options, progress))
-        space = pca_space(base, pca_dim)
-        components = space.rows[:, :pca_dim]
-        return cls(base, build_graph(components, space.scorer, options, progress), [space])
+        space = None if pca_dim is None else pca_space(base, pca_dim)
+        built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
+        made = build_graph(built_on.vectors(), built_on.metric, options, progress)
+        if refine or (refine is None and graph == "nsw"):
+            made = refine_graph(made, built_on, n_threads=n_threads, progress=progress)
+        else:
+            made = connect_graph(made, built_on, n_threads)
+        return cls(base, made, [] if space is None else [space])
 
     @property
     def base(self) -> BaseVectors:
@@ -414,11 +438,11 @@ class RoutingIndex:
         """Give every vertex better neighbours, so that walks find as much with fewer distances.
 
         They are chosen from what the graph finds nearest to it, and from those that it has: near,
-        but not near each other. For metrics l2 and cosine, and before learning, which is for one
-        graph. Settings and losses measured before are forgotten.
+        but not near each other. Before learning, which is for one graph. Settings and losses
+        measured before are forgotten.
 
         Args:
-            degree: largest number of neighbours; by default as it is.
+            degree: largest number of neighbours, at least 2; by default as it is.
             n_candidates: nearest vertices to choose from.
             alpha: a neighbour is left out if a nearer one is so many times nearer to it than the
                 vertex is, in squared distances. At 1 the fewest are kept.

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.graph import Graph, UpperLayer, compact_rows, hops_from
-from l2route.refinement import reconnect
+from l2route.reachability import connect_graph
 from l2route.spaces import BaseVectors
 
 N_OFFERED = 2
@@ -46,8 +46,7 @@ def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) ->
         highest = upper[0].vertices if upper else np.arange(len(kept))
         entries = _nearest(base.vectors()[graph.entries[0]], left, highest)
     was_found = hops_from(graph, graph.entries)[kept] >= 0
-    reconnect(neighbors, entries, left, left.vectors(), 0, was_found)
-    return Graph(neighbors, entries, upper)
+    return connect_graph(Graph(neighbors, entries, upper), left, wanted=was_found)
 
 
 def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:

@@ -79,17 +79,14 @@ class L2Route:
         self._compress(index)
 
     def _built(self, vectors: NDArray[Any]) -> RoutingIndex:
-        index = RoutingIndex.build(
+        return RoutingIndex.build(
             vectors,
             METRICS[self.metric],
             graph=self.params["graph"],
             degree=self.params["degree"],
             ef_construction=self.params["ef_construction"],
-            entry="medoids" if self.params["graph"] == "nsw" else "medoid",
+            refine=True,
         )
-        if index.base.metric != "ip":
-            index.refine(n_threads=1)
-        return index
 
     def _compress(self, index: RoutingIndex) -> None:
         index.renumber()

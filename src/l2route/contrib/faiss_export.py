@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.compression import decode_rows
-from l2route.graph import Graph, UpperLayer, faiss_metric
+from l2route.graph import Graph, UpperLayer
 from l2route.index import RoutingIndex
+from l2route.knn import faiss_metric
 from l2route.metrics import knn_recall_at
 from l2route.spaces import BaseVectors, RoutingSpace
 
@@ -200,7 +201,7 @@ def _with_one_entry(graph: Graph) -> Graph:
 def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -> Any:
     """Faiss's HNSW over these vectors with the links of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
-    links = max(1, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
+    links = max(2, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
     index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
     for level, lists in enumerate(layers[1:], start=1):
         index.hnsw.set_nb_neighbors(level, lists.shape[1])

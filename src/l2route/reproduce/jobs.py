@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from l2route.data import Dataset
 from l2route.evaluation.methods import knob_for, make_methods
+from l2route.graph import Entry, GraphKind, GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.metrics import first_hops, recall_at
 from l2route.reproduce.plan import Cell, Method
 from l2route.search import Searcher, SearchResult
-from l2route.spaces import original_space, pca_space
+from l2route.spaces import BaseVectors, original_space, pca_space
 from l2route.training.log import Event
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
@@ -28,8 +29,8 @@ from l2route.truth import Truth, exact_distances, exact_neighbors
 
 N_TUNING = 2000
 """Training queries that a graph or a peer's knob is chosen on."""
-ENTRY = 0
-"""Where walks on NSW start, as in the paper."""
+DEGREE, EF_CONSTRUCTION, ENTRY = 16, 300, 0
+"""Of the paper's graphs: M = 8, and walks on NSW start at vertex 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +223,7 @@ class Workshop:
                 return load(path)
             except (OSError, ValueError):
                 shutil.rmtree(path)
-        index = RoutingIndex.build(
-            self.source.data.base,
-            self.source.data.metric,
-            graph=kind,
-            entry=ENTRY if kind == "nsw" else "medoid",
-            seed=self.seed,
-            pca_dim=pca_dim,
-        )
+        index = paper_index(self.source.data, kind, self.seed, pca_dim)
         index.save(path)
         return index
 
@@ -274,6 +268,23 @@ class Workshop:
             "seconds": seconds,
         }
         return Outcome(arrays, {"knob": knob, "build_seconds": built})
+
+
+def paper_index(
+    data: Dataset, kind: GraphKind, seed: int = 0, pca_dim: int | None = None
+) -> RoutingIndex:
+    """An index with the paper's parameters, and the graph as faiss builds it, to the last edge.
+
+    `RoutingIndex.build` would link vertices that no walk finds, and so move the paper's figures.
+    """
+    entry: Entry = ENTRY if kind == "nsw" else "medoid"
+    options = GraphOptions(kind, DEGREE, EF_CONSTRUCTION, entry, seed)
+    base = BaseVectors.of(data.base, data.metric)
+    if pca_dim is None:
+        return RoutingIndex(base, build_graph(base.vectors(), base.metric, options))
+    space = pca_space(base, pca_dim)
+    graph = build_graph(space.rows[:, : space.dim], space.scorer, options)
+    return RoutingIndex(base, graph, [space])
 
 
 def _time_each(

@@ -1,0 +1,57 @@
+"""Vertices that searches start at: in the middle of others, or the longest."""
+
+from operator import index as index_of
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+N_ENTRIES = 32
+"""Clusters that "medoids" are of, and vertices that are "longest"."""
+MAX_EXPONENT = 40
+"""Power of two up to which, and down to which, squares and sums of them are float32."""
+N_CLUSTERED = 50_000
+"""Vectors that the clusters are made of, at the most."""
+
+
+def faiss_seed(seed: int) -> int:
+    """A seed that faiss takes, of any integer."""
+    return index_of(seed) % 2**31  # faiss has seeds of 31 bits in places
+
+
+def medoid(vectors: NDArray[np.float32]) -> int:
+    """The vertex nearest to the mean of all vectors [n, dim]."""
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    parts = np.array_split(vectors, -(-len(vectors) // 4096))  # bounds the float64 copies
+    distances = [((part - mean) ** 2).sum(axis=1) for part in parts]
+    return int(np.concatenate(distances).argmin())
+
+
+def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
+    """Vertices nearest to the centres of up to 32 clusters of the vectors [n, dim], ascending."""
+    vectors, seed = _with_squares(vectors), faiss_seed(seed)
+    n_clusters = min(N_ENTRIES, len(vectors))
+    sample = np.random.default_rng(seed).permutation(len(vectors))[:N_CLUSTERED]
+    clustering = faiss.Clustering(vectors.shape[1], n_clusters)
+    clustering.seed, clustering.niter, clustering.verbose = seed, 10, False
+    clustering.min_points_per_centroid = 1
+    clustering.max_points_per_centroid = N_CLUSTERED
+    clustering.train(np.ascontiguousarray(vectors[sample]), faiss.IndexFlatL2(vectors.shape[1]))
+    centres = faiss.vector_to_array(clustering.centroids).reshape(n_clusters, -1)
+    nearest = faiss.knn(centres, np.ascontiguousarray(vectors), 1)[1][:, 0]
+    return np.unique(nearest).astype(np.int32)
+
+
+def _with_squares(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vectors, by a power of two smaller or larger where their squares are no float32.
+
+    Clustering such vectors, faiss ends the process.
+    """
+    exponent = int(np.frexp(np.abs(vectors).max())[1])
+    return vectors if abs(exponent) <= MAX_EXPONENT else np.ldexp(vectors, -exponent)
+
+
+def longest(vectors: NDArray[np.float32]) -> NDArray[np.int32]:
+    """The 32 longest vectors [n, dim], ascending: largest inner products are mostly with them."""
+    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
+    return np.sort(np.argsort(-squares, kind="stable")[:N_ENTRIES]).astype(np.int32)

@@ -1,0 +1,56 @@
+"""Nearest neighbours of every vector among the others, by faiss."""
+
+from operator import index as index_of
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data import Metric
+from l2route.entry_points import faiss_seed
+
+
+def faiss_metric(metric: Metric) -> int:
+    """The constant that faiss has for a metric; cosine is l2 between unit vectors."""
+    return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
+
+
+def knn_lists(
+    base: NDArray[np.float32], metric: Metric, k: int, *, exact: bool, seed: int = 0
+) -> NDArray[np.int64]:
+    """Nearest neighbours of every vector among the others [n, min(k, n − 1)].
+
+    The approximate lists come from an inverted file, which is the same for any number of threads;
+    places that it leaves empty are −1.
+    """
+    n = len(base)
+    k = min(index_of(k), n - 1)
+    if k < 1:
+        raise ValueError(f"expected at least 2 vectors for a k-NN graph, got {n}")
+    if exact:
+        _, found = faiss.knn(base, base, k + 1, metric=faiss_metric(metric))
+    else:
+        found = _search_inverted_file(base, metric, k + 1, seed)
+    return _without_self(found)
+
+
+def _search_inverted_file(
+    base: NDArray[np.float32], metric: Metric, k: int, seed: int
+) -> NDArray[np.int64]:
+    n_lists = max(1, min(len(base) // 39, int(4 * np.sqrt(len(base)))))
+    quantizer = faiss.IndexFlat(base.shape[1], faiss_metric(metric))
+    index = faiss.IndexIVFFlat(quantizer, base.shape[1], n_lists, faiss_metric(metric))
+    index.cp.seed = faiss_seed(seed)
+    index.cp.min_points_per_centroid = 1  # few vectors are no reason to print a warning
+    index.train(base)
+    index.add(base)
+    index.nprobe = min(n_lists, 32)
+    _, found = index.search(base, k)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    keep = found != np.arange(len(found))[:, None]
+    keep[keep.all(axis=1), -1] = False  # a twin stands in the vector's place
+    others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
+    return others
