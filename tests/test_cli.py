@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import l2route
+from l2route import RoutingIndex, load
 from l2route.cli import main
+from l2route.data import METRICS
 from l2route.truth import exact_neighbors
 
 
@@ -39,7 +42,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     return call
 
 
-BUILD = "build data.npz:base -o words.l2r --degree 8 --ef-construction 40 --entry 0 --seed 0"
+BUILD = "build data.npz:base -o words.l2r --degree 8 --ef-construction 40 --entry 0 --no-refine"
 
 
 def test_build_evaluate_search_info(workdir: Path, run) -> None:
@@ -282,6 +285,64 @@ def test_other_libraries_graphs(workdir: Path, run) -> None:
         assert json.loads(out)["graph"]["entries"] == [7]
 
 
+def test_build_has_the_defaults_of_python(workdir: Path, run) -> None:
+    """The same graph from the command line and from Python, for each metric, both told nothing."""
+    base = np.load(workdir / "data.npz")["base"]
+    for metric in METRICS:
+        assert run(f"build data.npz:base -o {metric}.l2r --metric {metric}")[0] == 0
+        ours, expected = (
+            load(workdir / f"{metric}.l2r").graph,
+            RoutingIndex.build(base, metric).graph,
+        )
+        np.testing.assert_array_equal(ours.neighbors, expected.neighbors)
+        np.testing.assert_array_equal(ours.entries, expected.entries)
+        assert expected.neighbors.shape[1] == 32
+
+
+def test_copies_and_lost_vectors_are_told(workdir: Path, run) -> None:
+    """In plain words, on the error stream; a graph of our own loses nobody."""
+    base = np.load(workdir / "data.npz")["base"]
+    crowded = np.concatenate([base, np.repeat(base[:1], 600, axis=0)])
+    np.save(workdir / "crowded.npy", crowded)
+    theirs = faiss.IndexHNSWFlat(8, 4)
+    theirs.add(crowded)
+    faiss.write_index(theirs, str(workdir / "faiss.bin"))
+    code, out, err = run("build crowded.npy -o ours.l2r --json")
+    assert code == 0
+    assert json.loads(out)["graph"]["n_unreachable"] == 0
+    assert "600 of 1,000 vectors are copies of others" in err
+    assert "no search finds" not in err
+    code, out, err = run("build faiss.bin --from faiss -o theirs.l2r --json")
+    assert code == 0
+    n_lost = json.loads(out)["graph"]["n_unreachable"]
+    assert n_lost > 0
+    assert f"no search finds {n_lost} of 1,000 vectors" in err
+    assert "l2route refine theirs.l2r" in err
+    assert run("refine theirs.l2r")[0] == 0
+    assert json.loads(run("info theirs.l2r --json")[1])["graph"]["n_unreachable"] == 0
+    assert "copies" not in run("build data.npz:base -o plain.l2r")[2]
+
+
+def test_measuring_a_setting_is_told(workdir: Path, run) -> None:
+    """`search --recall` says that it measures, and how to keep what it finds; kept, it does not."""
+    assert run(BUILD)[0] == 0
+    assert run("compress words.l2r --routing int8 --queries data.npz:query")[0] == 0
+    line = "search words.l2r --queries data.npz:query -k 5 --recall 0.9"
+    code, measured, err = run(line)
+    assert code == 0
+    assert "to keep what is found: l2route calibrate words.l2r --recall 0.9 -k 5" in err
+    assert run(err.split("l2route ")[-1].strip())[0] == 0
+    code, kept, err = run(line)
+    assert (code, kept, err) == (0, measured, "")
+    evaluate = "evaluate words.l2r --queries data.npz:query --recall 0.8 --json"
+    assert "l2route calibrate words.l2r --recall 0.8 -k 10" in run(evaluate)[2]
+
+
+def test_version(run) -> None:
+    """`--version` is that of the package."""
+    assert run("--version") == (0, f"l2route {l2route.__version__}\n", "")
+
+
 def test_pca_baseline(workdir: Path, run) -> None:
     """--pca-dim routes by principal components, charges the projection, reranks."""
     assert run(f"{BUILD} --pca-dim 4")[0] == 0
@@ -335,6 +396,72 @@ def test_bad_input_is_one_line_and_exit_code_2(workdir: Path, run, line: str, sa
     assert (code, out, len(lines)) == (2, "", 1)
     assert says in lines[0]
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("build nothing.npy -o x --degree 3", "degree"),
+        ("build nothing.npy -o x --ef-construction 0", "ef_construction"),
+        ("build nothing.npy -o x --metric taxi", "taxi"),
+        ("build nothing.npy -o x --graph tree", "tree"),
+        ("build nothing.npy -o x --graph nsg --metric ip", "nsg"),
+        ("build nothing.npy -o x --graph hnsw --entry 3", "hnsw"),
+        ("build nothing.npy -o x --entry home", "home"),
+        ("build nothing.npy -o x --threads -1", "n_threads"),
+        ("build nothing.npy -o x --pca-dim 0", "pca-dim"),
+        ("build nothing.npy -o x --from memory", "memory"),
+        ("learn nowhere --queries nothing.npy --model oracle", "oracle"),
+        ("learn nowhere --queries nothing.npy --objective fame", "fame"),
+        ("learn nowhere --queries nothing.npy --minutes 0", "minutes"),
+        ("learn nowhere --queries nothing.npy --steps 0", "steps"),
+        ("learn nowhere --queries nothing.npy --budget 0", "budget"),
+        ("learn nowhere --queries nothing.npy -k 9 --rerank 8", "rerank"),
+        ("learn nowhere --queries nothing.npy --recall 1.5", "recall"),
+        ("learn nowhere --queries nothing.npy --recall 0.9 --budget 100", "--recall"),
+        ("search nowhere --queries nothing.npy -k 0", "-k"),
+        ("search nowhere --queries nothing.npy --ef 0", "ef"),
+        ("search nowhere --queries nothing.npy --budget 0", "budget"),
+        ("search nowhere --queries nothing.npy --slack -1", "slack"),
+        ("search nowhere --queries nothing.npy --recall 0", "recall"),
+        ("search nowhere --queries nothing.npy --recall 0.9 --ef 10", "--recall"),
+        ("search nowhere --queries nothing.npy --threads -1", "threads"),
+        ("evaluate nowhere --queries nothing.npy --budget some", "some"),
+        ("evaluate nowhere --queries nothing.npy --budget 100,0", "--budget"),
+        ("evaluate nowhere --queries nothing.npy --recall 0.9,2", "--recall"),
+        ("evaluate nowhere --queries nothing.npy --slack nan", "--slack"),
+        ("evaluate nowhere --queries nothing.npy --recall 0.9 --rerank 5", "--rerank"),
+        ("refine nowhere --degree 1", "degree"),
+        ("refine nowhere --alpha 0.5", "alpha"),
+        ("refine nowhere --candidates 0", "candidate"),
+        ("compress nowhere --routing int3", "int3"),
+        ("compress nowhere --vectors float8", "float8"),
+        ("calibrate nowhere --recall 2", "recall"),
+        ("calibrate nowhere --recall 0.9 -k 0", "-k"),
+        ("compare --data nothing.npz --methods abacus", "abacus"),
+        ("compare --data nothing.npz --metric taxi", "taxi"),
+        ("compare --data nothing.npz --minutes 0", "minutes"),
+        ("compare --data nothing.npz --rounds 0", "rounds"),
+    ],
+)
+def test_bad_options_are_told_before_anything_is_read(
+    workdir: Path, run, line: str, says: str
+) -> None:
+    """One line about the option, though the files are missing too, and no bar."""
+    code, out, err = run(line)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert says in err
+    assert "nothing.np" not in err
+    assert "nowhere" not in err
+
+
+@pytest.mark.parametrize("line", ["--entry 400", "--pca-dim 8", "--graph nsg --metric cosine"])
+def test_what_does_not_fit_the_data_is_told_without_a_bar(workdir: Path, run, line: str) -> None:
+    """One line alone: bars show from the first progress on."""
+    np.save(workdir / "few.npy", np.load(workdir / "data.npz")["base"][:9])
+    source = "few.npy" if "nsg" in line else "data.npz:base"
+    code, _, err = run(f"build {source} -o x {line}")
+    assert (code, len(err.splitlines())) == (2, 1)
 
 
 def test_without_arguments_it_helps(run) -> None:

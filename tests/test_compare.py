@@ -15,8 +15,8 @@ from rich.console import Console
 
 from l2route.cli import main
 from l2route.data import Dataset
+from l2route.evaluation import commands, speeds
 from l2route.evaluation import compare as comparing
-from l2route.evaluation import speeds
 from l2route.evaluation.compare import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import VARIANTS, Variant
@@ -209,6 +209,24 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     with pytest.raises(SystemExit) as stop:
         main()
     return int(stop.value.code or 0)
+
+
+def test_the_metric_of_a_file_can_be_overruled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`--metric` is what is compared by, whatever the file says."""
+    make_data().write(tmp_path / "little.npz")
+    asked: list[str] = []
+
+    def spy(data: Dataset, *_: object, **__: object) -> Comparison:
+        asked.append(data.metric)
+        raise ValueError("seen")
+
+    monkeypatch.setattr(commands, "run_comparison", spy)
+    words = ["compare", "--data", str(tmp_path / "little.npz"), "-o", str(tmp_path / "out")]
+    for more in ((), ("--metric", "cosine"), ("--metric", "ip")):
+        assert call(monkeypatch, *words, *more) == 2
+    assert asked == ["l2", "cosine", "ip"]
 
 
 def test_the_command_measures_and_keeps(

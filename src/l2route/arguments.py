@@ -1,32 +1,66 @@
 """Arguments that several commands take."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-T = TypeVar("T")
+T = TypeVar("T", int, float)
+
+
+def at_least(least: int) -> Callable[[float | None], float | None]:
+    """What refuses an option below a number."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and not value >= least:
+            raise typer.BadParameter(f"expected at least {least}, got {value:g}")
+        return value
+
+    return check
+
+
+def above_zero(value: float | None) -> float | None:
+    """Refuse an option that is not above 0."""
+    if value is not None and not value > 0:
+        raise typer.BadParameter(f"expected a number above 0, got {value:g}")
+    return value
+
+
+def a_share(value: float | None) -> float | None:
+    """Refuse an option that is not above 0 and at most 1."""
+    if value is not None and not 0 < value <= 1:
+        raise typer.BadParameter(f"expected a recall in (0, 1], got {value:g}")
+    return value
+
+
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 OutInstead = Annotated[
     Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
 ]
 Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
-Threads = Annotated[int, typer.Option(help="Threads; 0 for all cores.")]
+Threads = Annotated[int, typer.Option(callback=at_least(0), help="Threads; 0 for all cores.")]
 Queries = Annotated[
     str, typer.Option(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
 ]
 
 
-def numbers(option: str, text: str | None) -> list[int]:
+def numbers(option: str, text: str | None, least: int = 0) -> list[int]:
     """Whole numbers with commas between them; none of no text."""
-    return _listed(int, option, text, "128,256,512")
+    listed = _listed(int, option, text, "128,256,512")
+    if listed and min(listed) < least:
+        raise ValueError(f"expected {option} of at least {least}, got {text}")
+    return listed
 
 
-def fractions(option: str, text: str | None) -> list[float]:
-    """Numbers with commas between them; none of no text."""
-    return _listed(float, option, text, "0.9,0.95")
+def fractions(option: str, text: str | None, most: float = math.inf) -> list[float]:
+    """Numbers from 0 up, with commas between them; none of no text."""
+    listed = _listed(float, option, text, "0.9,0.95")
+    if not all(0 <= each <= most for each in listed):
+        raise ValueError(f"expected {option} from 0 to {most:g}, got {text}")
+    return listed
 
 
 def _listed(kind: Callable[[str], T], option: str, text: str | None, example: str) -> list[T]:

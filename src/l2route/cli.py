@@ -1,23 +1,46 @@
 """The command line: one sub-command per stage, no logic of its own."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Literal, cast
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from typer.main import get_command
 
+from l2route import __version__
 from l2route import datasets as public
-from l2route.arguments import Index, Json, OutInstead, Queries, Threads, numbers
+from l2route.arguments import (
+    Index,
+    Json,
+    OutInstead,
+    Queries,
+    Threads,
+    a_share,
+    above_zero,
+    at_least,
+    numbers,
+)
 from l2route.contrib.commands import export
+from l2route.data import Metric
 from l2route.demo import run_demo
+from l2route.duplicates import Duplicates
 from l2route.evaluation.commands import compare
 from l2route.formats import read_array
-from l2route.graph import Entry, GraphKind
+from l2route.graph import (
+    DEGREE,
+    EF_CONSTRUCTION,
+    Entry,
+    GraphKind,
+    GraphOptions,
+    check_kind,
+    report,
+    served_entry,
+)
 from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex
 from l2route.index_commands import (
@@ -33,9 +56,7 @@ from l2route.progress import bar, learning_bars
 from l2route.query_commands import evaluate, read_named, search
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
-
-if TYPE_CHECKING:
-    from l2route.training.options import ModelName, Objective
+from l2route.training.options import ModelName, Objective
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -43,34 +64,65 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 Out = Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")]
-Metric = Annotated[
-    str | None, typer.Option(help="l2 (default), ip or cosine; hnswlib's files need to be told.")
-]
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"l2route {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Graph nearest-neighbour search that learns from queries."""
 
 
 @app.command()
 def build(
     source: Annotated[str, typer.Argument(help="Vectors, or an index of faiss or hnswlib.")],
     out: Out,
-    metric: Metric = None,
-    graph: Annotated[str, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")] = "nsw",
-    degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = 16,
+    metric: Annotated[
+        Metric | None,
+        typer.Option(help="l2 (default), ip or cosine; hnswlib's files need to be told."),
+    ] = None,
+    graph: Annotated[
+        GraphKind, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")
+    ] = "nsw",
+    degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = DEGREE,
     ef_construction: Annotated[
         int, typer.Option(help="Beam width while building nsw and hnsw.")
-    ] = 300,
+    ] = EF_CONSTRUCTION,
     entry: Annotated[
         str | None,
-        typer.Option(help="Where searches start: id, ids (1,2,3), medoids or medoid (default)."),
+        typer.Option(
+            help="Where searches start: id, ids (1,2,3), medoid, medoids or longest; by default "
+            "medoids, longest for ip, or what hnsw and nsg have of their own."
+        ),
+    ] = None,
+    refined: Annotated[
+        bool | None,
+        typer.Option("--refine/--no-refine", help="Choose better neighbours; by default for nsw."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     threads: Annotated[
         int, typer.Option(help="More than one is faster and differs from run to run.")
     ] = 1,
     pca_dim: Annotated[
-        int | None, typer.Option(help="Build on and route by so many principal components.")
+        int | None,
+        typer.Option(
+            callback=at_least(1), help="Build on and route by so many principal components."
+        ),
     ] = None,
     origin: Annotated[
-        str, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
+        Literal["vectors", "faiss", "hnswlib"],
+        typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib."),
     ] = "vectors",
     as_json: Json = False,
 ) -> None:
@@ -78,30 +130,49 @@ def build(
     check_target(out)
     start = None if entry is None else _entry(entry)
     if origin == "vectors":
+        measured = metric or "l2"
+        chosen = served_entry(graph, measured) if start is None else start
+        GraphOptions(graph, degree, ef_construction, chosen, seed, threads)  # refuses wrong ones
+        check_kind(graph, measured)
         vectors = read_array(source)
         with bar(f"building {graph} over {len(vectors):,} vectors") as progress:
             index = RoutingIndex.build(
                 vectors,
-                metric=metric or "l2",
-                graph=_graph_kind(graph),
+                metric=measured,
+                graph=graph,
                 degree=degree,
                 ef_construction=ef_construction,
-                entry="medoid" if start is None else start,
+                entry=start,
                 seed=seed,
                 n_threads=threads,
                 pca_dim=pca_dim,
+                refine=refined,
                 progress=progress,
             )
-    elif origin in ("faiss", "hnswlib"):
-        with bar(f"importing from {origin}"):
+    else:
+        with bar(f"importing from {origin}") as progress:
+            progress(0, None)
             if origin == "faiss":
                 index = from_faiss(source, start)
             else:
                 index = from_hnswlib(source, metric, start)
-    else:
-        raise ValueError(f"expected --from vectors, faiss or hnswlib, got {origin!r}")
     index.save(out)
     print_info(index, as_json)
+    _warn_of_graph(index, out)
+
+
+def _warn_of_graph(index: RoutingIndex, path: Path) -> None:
+    """Say what of an index its owner may not expect: copies, and what no search finds."""
+    n = f"{len(index):,}"
+    if n_copies := Duplicates.of(index.base.vectors()).n_copies:
+        said = f"{n_copies:,} of {n} vectors are copies of others; answers may hold several copies"
+        print(f"l2route: {said}", file=sys.stderr)
+    if n_lost := report(index.graph).n_unreachable:
+        print(
+            f"l2route: warning: no search finds {n_lost:,} of {n} vectors, because no path leads "
+            f"to them; l2route refine {shlex.quote(str(path))} makes paths",
+            file=sys.stderr,
+        )
 
 
 @app.command()
@@ -109,24 +180,42 @@ def learn(
     index: Index,
     queries: Queries,
     budget: Annotated[
-        int | None, typer.Option(help="Total distance computations to learn for, 256 by default.")
+        int | None,
+        typer.Option(
+            callback=at_least(1), help="Total distance computations to learn for, 256 by default."
+        ),
     ] = None,
     rerank: Annotated[
         int | None,
-        typer.Option(help="Of them, true distances at the end; 8 by default, or K."),
+        typer.Option(
+            callback=at_least(1), help="Of them, true distances at the end; 8 by default, or K."
+        ),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Nearest neighbours that are to be found.")] = 1,
+    k: Annotated[
+        int,
+        typer.Option("-k", callback=at_least(1), help="Nearest neighbours that are to be found."),
+    ] = 1,
     recall: Annotated[
-        float | None, typer.Option(help="Recall@k to learn for, in place of a budget.")
+        float | None,
+        typer.Option(callback=a_share, help="Recall@k to learn for, in place of a budget."),
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Routing dimension, if smaller.")] = None,
-    model: Annotated[str, typer.Option(help="filter, gcn or ffn.")] = "filter",
-    objective: Annotated[str, typer.Option(help="imitation, teacher or topk.")] = "imitation",
+    dim: Annotated[
+        int | None, typer.Option(callback=at_least(1), help="Routing dimension, if smaller.")
+    ] = None,
+    model: Annotated[ModelName, typer.Option(help="filter, gcn or ffn.")] = "filter",
+    objective: Annotated[Objective, typer.Option(help="imitation, teacher or topk.")] = "imitation",
     hidden: Annotated[
-        int | None, typer.Option(help="Hidden units of gcn and ffn (1024), or of filter (none).")
+        int | None,
+        typer.Option(
+            callback=at_least(1), help="Hidden units of gcn and ffn (1024), or of filter (none)."
+        ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time for the steps, at the most.")] = 5.0,
-    steps: Annotated[int | None, typer.Option(help="Number of steps, instead of minutes.")] = None,
+    minutes: Annotated[
+        float, typer.Option(callback=above_zero, help="Time for the steps, at the most.")
+    ] = 5.0,
+    steps: Annotated[
+        int | None, typer.Option(callback=at_least(1), help="Number of steps, instead of minutes.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     neighbors: Annotated[
         str | None,
@@ -144,21 +233,25 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Learn from training queries where to walk; searches of the index then use it."""
+    if recall is not None and not budget is rerank is None:
+        raise ValueError("expected --recall, or else --budget and --rerank, got both")
+    if rerank is not None and k > rerank:
+        raise ValueError(f"expected -k of at most the rerank, {rerank}, got {k}")
     with changed(index, out) as opened, learning_bars() as (progress, on_event):
         sample = read_array(queries)
         known = None if neighbors is None else read_named(opened, neighbors, len(sample))
-        report = opened.learn(
+        learned = opened.learn(
             sample,
             budget,
             rerank,
             dim,
-            cast("ModelName", model),
+            model,
             minutes,
             seed,
             k=k,
             recall=recall,
             neighbors=known,
-            objective=cast("Objective", objective),
+            objective=objective,
             hidden_dim=hidden,
             steps=steps,
             n_threads=threads,
@@ -168,18 +261,18 @@ def learn(
             progress=progress,
             on_event=on_event,
         )
-    facts = asdict(report)
+    facts = asdict(learned)
     if as_json:
         print(json.dumps(facts))
         return
-    verdict = "learned" if report.is_better else "learned nothing better; the index stays as it was"
+    kept = "learned" if learned.is_better else "learned nothing better; the index stays as it was"
     print(
-        f"{verdict}: recall@{k} {report.plain:.3f} plain, {report.learned:.3f} learned on "
-        f"validation queries at {report.budget} distance computations; {report.n_steps} steps, "
-        f"{report.seconds:.0f} s"
+        f"{kept}: recall@{k} {learned.plain:.3f} plain, {learned.learned:.3f} learned on "
+        f"validation queries at {learned.budget} distance computations; {learned.n_steps} steps, "
+        f"{learned.seconds:.0f} s"
     )
-    if report.cost is not None:
-        print(f"recall@{k} {recall:g} costs {report.cost:.0%} of the bytes read without learning")
+    if learned.cost is not None:
+        print(f"recall@{k} {recall:g} costs {learned.cost:.0%} of the bytes read without learning")
 
 
 @app.command()
@@ -235,14 +328,10 @@ def datasets(
 
 
 def _entry(text: str) -> Entry:
-    if text == "medoid" or text == "medoids":
-        return text  # type: ignore[return-value] # one of the two
+    if text in ("medoid", "medoids", "longest"):
+        return cast(Entry, text)
     ids = numbers("--entry", text)
     return ids[0] if len(ids) == 1 else ids
-
-
-def _graph_kind(text: str) -> GraphKind:
-    return text  # type: ignore[return-value] # build_graph refuses a wrong one
 
 
 def _print_datasets(as_json: bool) -> None:

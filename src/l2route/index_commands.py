@@ -5,19 +5,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from l2route.arguments import Index, Json, OutInstead, Space, Threads
+from l2route.arguments import Index, Json, OutInstead, Space, Threads, a_share, at_least
 from l2route.compression import Compression
 from l2route.formats import read_array
 from l2route.graph import report
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
-from l2route.refinement import ALPHA, N_CANDIDATES
+from l2route.refinement import ALPHA, N_CANDIDATES, check_refinement
 from l2route.storage import check_target
 
 
@@ -79,9 +79,10 @@ def refine(
 ) -> None:
     """Give every vertex better neighbours, and neighbours numbers near each other.
 
-    For metrics l2 and cosine, and before learning. Settings and losses measured before are
-    forgotten; answers are called as they were.
+    Before learning. Settings and losses measured before are forgotten; answers are called as they
+    were.
     """
+    check_refinement(degree, candidates, alpha, threads)
     with changed(index, out) as opened:
         before = asdict(report(opened.graph))
         with bar(f"refining {len(opened):,} vertices") as progress:
@@ -105,10 +106,12 @@ def renumber(index: Index, out: OutInstead = None) -> None:
 def compress(
     index: Index,
     routing: Annotated[
-        str | None, typer.Option(help="int4, int8 or float16 for routing vectors, or none.")
+        Literal[Compression, "none"],
+        typer.Option(help="int4, int8 or float16 for routing vectors, or none."),
     ] = "int8",
     vectors: Annotated[
-        str | None, typer.Option(help="float16 for original vectors; by default as they are.")
+        Literal["float16"] | None,
+        typer.Option(help="float16 for original vectors; by default as they are."),
     ] = None,
     inline: Annotated[
         bool, typer.Option("--inline", help="Keep neighbours' codes with every vertex in memory.")
@@ -123,12 +126,7 @@ def compress(
     """Give routing vectors, original vectors or both fewer bytes; say what that costs."""
     with changed(index, out, queries) as opened:
         before = opened.info()["bytes_per_vector"]
-        opened.compress(
-            None if routing == "none" else cast(Compression, routing),
-            cast(Literal["float16"] | None, vectors),
-            space,
-            inline,
-        )
+        opened.compress(None if routing == "none" else routing, vectors, space, inline)
     facts = {"before": before, "after": opened.info()["bytes_per_vector"]}
     losses = opened.info()["losses"]
     if as_json:
@@ -141,8 +139,8 @@ def compress(
 
 def calibrate(
     index: Index,
-    recall: Annotated[float, typer.Option(help="Recall@k to reach.")],
-    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
+    recall: Annotated[float, typer.Option(callback=a_share, help="Recall@k to reach.")],
+    k: Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")] = 10,
     queries: Annotated[
         str | None, typer.Option(help="Queries to measure on, kept in place of those kept before.")
     ] = None,

@@ -38,23 +38,37 @@ class Learning(Protocol):
 
 @contextmanager
 def bar(title: str) -> Iterator[Advance]:
-    """Show a bar while the block runs; call what it gives with the amount done and in all."""
-    with _display() as progress:
+    """Show a bar from the first call of what it gives, with the amount done and in all.
+
+    What fails before that, such as a wrong option, has the terminal for itself.
+    """
+    with _shown_when_called() as progress:
         yield _advancer(progress, title)
 
 
 @contextmanager
 def learning_bars() -> Iterator[tuple[Advance, Callable[[Learning], None]]]:
     """Show two bars: one for finding true neighbours, one with loss, recall and time left."""
-    with _display() as progress:
+    with _shown_when_called() as progress:
         advance = _advancer(progress, "exact neighbours")
         task = progress.add_task("learning", total=None)
 
         def show(event: Learning) -> None:
             text = f"loss {-event.routing:.1f}, recall {event.recall:.3f}, best {event.best:.3f}"
+            progress.start()
             progress.update(task, completed=event.step, total=event.n_steps, description=text)
 
         yield advance, show
+
+
+@contextmanager
+def _shown_when_called() -> Iterator[Progress]:
+    progress = _display()
+    try:
+        yield progress
+    finally:
+        if progress.live.is_started:  # else stopping would print an empty line
+            progress.stop()
 
 
 def _display() -> Progress:
@@ -73,6 +87,7 @@ def _advancer(progress: Progress, title: str) -> Advance:
     task = progress.add_task(title, total=None)
 
     def advance(done: int, total: int | None) -> None:
+        progress.start()
         progress.update(task, completed=done, total=total)
 
     return advance

@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,17 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
-from l2route.arguments import Index, Json, Queries, Space, Threads, fractions, numbers
+from l2route.arguments import (
+    Index,
+    Json,
+    Queries,
+    Space,
+    Threads,
+    a_share,
+    at_least,
+    fractions,
+    numbers,
+)
 from l2route.data import check_vectors
 from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
@@ -26,7 +38,10 @@ Budgets = Annotated[
 ]
 Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
 Rerank = Annotated[
-    int | None, typer.Option(help="Of the budget, true distances at the end, if routing needs it.")
+    int | None,
+    typer.Option(
+        callback=at_least(0), help="Of the budget, true distances at the end, if routing needs it."
+    ),
 ]
 FIRST_BUDGET = 128
 """The least budget that is measured by default, unless nothing of it were left for the walk."""
@@ -35,15 +50,21 @@ FIRST_BUDGET = 128
 def search(
     index: Index,
     queries: Queries,
-    k: Annotated[int, typer.Option("-k", help="Answers per query.")] = 10,
-    budget: Annotated[int | None, typer.Option(help="Distance computations per query.")] = None,
-    ef: Annotated[int | None, typer.Option(help="Beam width.")] = None,
+    k: Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")] = 10,
+    budget: Annotated[
+        int | None, typer.Option(callback=at_least(1), help="Distance computations per query.")
+    ] = None,
+    ef: Annotated[int | None, typer.Option(callback=at_least(1), help="Beam width.")] = None,
     rerank: Rerank = None,
     slack: Annotated[
-        float | None, typer.Option(help="How much farther than the k-th best a walk may go.")
+        float | None,
+        typer.Option(
+            callback=at_least(0), help="How much farther than the k-th best a walk may go."
+        ),
     ] = None,
     recall: Annotated[
-        float | None, typer.Option(help="Recall to reach, in place of all other limits.")
+        float | None,
+        typer.Option(callback=a_share, help="Recall to reach, in place of all other limits."),
     ] = None,
     space: Space = None,
     threads: Threads = 0,
@@ -53,7 +74,12 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Answer queries; print them, or keep them in a file."""
-    result = load(index).search(
+    if recall is not None and not budget is ef is slack is rerank is None:
+        raise ValueError("expected --recall, or else --budget, --ef, --slack and --rerank")
+    opened = load(index)
+    if recall is not None:
+        _tell_of_measuring(opened, index, recall, k, space)
+    result = opened.search(
         read_array(queries),
         k,
         budget,
@@ -116,16 +142,18 @@ def evaluate(
     as_json_: Json = False,
 ) -> None:
     """Measure recall, distance computations, hops and time at each setting."""
-    opened = load(index)
-    probes = check_vectors("queries", read_array(queries), opened.dim)
-    budgets, efs = numbers("--budget", budget), numbers("--ef", ef)
+    budgets, efs = numbers("--budget", budget, 1), numbers("--ef", ef, 1)
     limits: list[dict[str, Any]] = [
         {"slack": each, "rerank": rerank} for each in fractions("--slack", slack)
     ]
-    recalls = fractions("--recall", recall)
+    recalls = fractions("--recall", recall, 1)
     if recalls and rerank is not None:
         raise ValueError("expected --recall, which finds its own rerank, or --rerank, got both")
-    limits += [opened.setting(each, N_ANSWERS, space).limits for each in recalls]
+    opened = load(index)
+    probes = check_vectors("queries", read_array(queries), opened.dim)
+    for each in recalls:
+        _tell_of_measuring(opened, index, each, N_ANSWERS, space)
+        limits.append(opened.setting(each, N_ANSWERS, space).limits)
     if not budgets and not efs and not limits:
         budgets = _default_budgets(opened.searcher(space), rerank)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
@@ -146,6 +174,23 @@ def evaluate(
         print(as_markdown(rows))
     else:
         Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
+
+
+def _tell_of_measuring(
+    index: RoutingIndex, path: Path, recall: float, k: int, space: str | None
+) -> None:
+    """Say that a setting is measured now, if it is, and what would keep it."""
+    name = index.searcher(space).space.name
+    kept = {(each["space"], each["k"], each["target"]) for each in index.info()["settings"]}
+    if index.validation is None or (name, k, recall) in kept:
+        return
+    named = "" if space is None else f" --space {shlex.quote(space)}"
+    print(
+        f"l2route: measuring now, on {len(index.validation.queries):,} queries of the index, what "
+        f"reaches a recall@{k} of {recall:g}; to keep what is found: "
+        f"l2route calibrate {shlex.quote(str(path))} --recall {recall:g} -k {k}{named}",
+        file=sys.stderr,
+    )
 
 
 def _default_budgets(searcher: Searcher, rerank: int | None) -> list[int]:

@@ -6,10 +6,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from l2route.arguments import above_zero, at_least
 from l2route.atomic import replacing
-from l2route.data import Dataset
+from l2route.data import Dataset, Metric
 from l2route.evaluation import speeds
-from l2route.evaluation.compare import Comparison
+from l2route.evaluation.compare import Comparison, check_methods
 from l2route.evaluation.compare import compare as run_comparison
 
 
@@ -18,8 +19,15 @@ def compare(
         Path, typer.Option(help="File with base, learn and query: .npz or .hdf5, or raw results.")
     ],
     methods: Annotated[str | None, typer.Option(help="Names, e.g. l2route,hnswlib.")] = None,
-    minutes: Annotated[float, typer.Option(help="Time to learn for, at the most.")] = 10.0,
-    rounds: Annotated[int, typer.Option(help="Times that every setting is timed.")] = 3,
+    metric: Annotated[
+        Metric | None, typer.Option(help="l2, ip or cosine; by default what the file says.")
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(callback=above_zero, help="Time to learn for, at the most.")
+    ] = 10.0,
+    rounds: Annotated[
+        int, typer.Option(callback=at_least(1), help="Times that every setting is timed.")
+    ] = 3,
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Directory for raw results, table and picture.")
@@ -31,8 +39,9 @@ def compare(
         result = Comparison.read(data)
     else:
         names = None if methods is None else [name.strip() for name in methods.split(",")]
+        check_methods(names)
         console = Console(stderr=True, highlight=False)
-        dataset = Dataset.read(data)
+        dataset = Dataset.read(data, metric)
         raw = out / f"{dataset.name}.json"
         result = run_comparison(
             dataset,

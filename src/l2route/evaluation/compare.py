@@ -117,6 +117,14 @@ class Comparison:
         return list(dict.fromkeys(line.method for line in self.lines))
 
 
+def check_methods(methods: Sequence[str] | None) -> None:
+    """Refuse names of methods that VARIANTS do not have."""
+    known = list(dict.fromkeys(variant.method for variant in VARIANTS))
+    for name in methods or ():
+        if name not in known:
+            raise ValueError(f"expected a method of {', '.join(known)}, got {name!r}")
+
+
 def compare(
     data: Dataset,
     methods: Sequence[str] | None = None,
@@ -138,10 +146,7 @@ def compare(
         out: file to keep raw results in as they come.
         told: told what is done.
     """
-    known = list(dict.fromkeys(variant.method for variant in VARIANTS))
-    for name in methods or ():
-        if name not in known:
-            raise ValueError(f"expected a method of {', '.join(known)}, got {name!r}")
+    check_methods(methods)
     if n_rounds < 1:
         raise ValueError(f"expected at least one round, got {n_rounds}")
     say = told or _ignore
