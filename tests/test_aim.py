@@ -30,7 +30,7 @@ def words() -> Any:
 
 def graph() -> RoutingIndex:
     """A graph over 4,000 words."""
-    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0)
+    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0, refine=False)
 
 
 @pytest.fixture(scope="module")

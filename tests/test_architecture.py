@@ -46,6 +46,7 @@ LAYERS = (
     {"contrib"},
     {"progress"},
     {"index_commands", "query_commands"},
+    {"learn_command"},
     {"demo", "reproduce"},
     {"cli"},
     {"__init__", "__main__"},

@@ -33,7 +33,7 @@ def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch)
 def test_features_are_as_wide_as_expected() -> None:
     """The number of features that memory is reckoned with is the number that there are."""
     vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    graph = RoutingIndex.build(vectors, degree=4, ef_construction=20, entry=0).graph
+    graph = RoutingIndex.build(vectors, degree=4, ef_construction=20, entry=0, refine=False).graph
     for with_products in (False, True):
         features = vertex_features(graph, vectors, with_products=with_products)
         n_wide = features.n_groups + features.n_products
@@ -49,7 +49,7 @@ from l2route import RoutingIndex
 from l2route.training.footprint import expected_bytes
 rng = np.random.default_rng(0)
 base, queries = (rng.normal(size=(n, 64)).astype("f4") for n in (40_000, 20_000))
-index = RoutingIndex.build(base, degree=8, ef_construction=20, entry=0)
+index = RoutingIndex.build(base, degree=8, ef_construction=20, entry=0, refine=False)
 index.search(queries[:10], budget=100)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 index.learn(queries, budget=64, steps=3, memory_gb=0.5)

@@ -32,7 +32,7 @@ def draw(n: int, seed: int, shift: float = 0.0) -> NDArray[np.float32]:
 @pytest.fixture(scope="module")
 def index() -> RoutingIndex:
     """A graph over 2,000 vectors."""
-    return RoutingIndex.build(draw(2000, 0), degree=8, ef_construction=40, entry=0)
+    return RoutingIndex.build(draw(2000, 0), degree=8, ef_construction=40, entry=0, refine=False)
 
 
 def pose_on(index: RoutingIndex, queries: NDArray[np.float32], options: LearnOptions) -> Problem:

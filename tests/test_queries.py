@@ -35,7 +35,9 @@ def draw(n: int, seed: int) -> NDArray[np.float32]:
 
 def small_index(metric: Metric = "l2") -> RoutingIndex:
     """An index of 1,000 vectors."""
-    return RoutingIndex.build(draw(1000, 0), metric, degree=8, ef_construction=40, entry=0)
+    return RoutingIndex.build(
+        draw(1000, 0), metric, degree=8, ef_construction=40, entry=0, refine=False
+    )
 
 
 def posed(index: RoutingIndex, queries: NDArray[np.float32], **changes: Any) -> Problem:
@@ -199,7 +201,7 @@ def test_noise_is_not_kept() -> None:
     for seed in range(8):
         rng = np.random.default_rng(seed)
         base, log = (rng.normal(size=(n, 16)).astype(np.float32) for n in (800, 240))
-        index = RoutingIndex.build(base, degree=16, ef_construction=40, entry=0)
+        index = RoutingIndex.build(base, degree=16, ef_construction=40, entry=0, refine=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CalibrationWarning)
             n_kept += index.learn(log, budget=64, steps=60, seed=seed).is_better

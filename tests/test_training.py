@@ -39,7 +39,7 @@ ENOUGH = 400
 @pytest.fixture(scope="module")
 def index() -> RoutingIndex:
     """A graph over 4,000 words."""
-    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0)
+    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0, refine=False)
 
 
 def words() -> Any:
@@ -388,7 +388,7 @@ def test_divergence_is_survived(problem: Problem) -> None:
 def test_sharpness_follows_the_scale(index: RoutingIndex, problem: Problem) -> None:
     """Vectors of another length are calibrated to the same sharpness."""
     data = words()
-    scaled = RoutingIndex.build(data.base * 7, degree=8, ef_construction=60, entry=0)
+    scaled = RoutingIndex.build(data.base * 7, degree=8, ef_construction=60, entry=0, refine=False)
     other = pose(scaled.graph, scaled.base, data.learn * 7, OPTIONS)
     assert calibrate_sharpness(other, OPTIONS) == pytest.approx(
         calibrate_sharpness(problem, OPTIONS), rel=0.02

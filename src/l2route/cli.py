@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from dataclasses import asdict
+import warnings
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -15,13 +15,7 @@ from typer.main import get_command
 from l2route import __version__
 from l2route import datasets as public
 from l2route.arguments import (
-    Index,
     Json,
-    OutInstead,
-    Queries,
-    Threads,
-    a_share,
-    above_zero,
     at_least,
     numbers,
 )
@@ -45,18 +39,17 @@ from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex
 from l2route.index_commands import (
     calibrate,
-    changed,
     compress,
     info,
     print_info,
     refine,
     renumber,
 )
-from l2route.progress import bar, learning_bars
-from l2route.query_commands import evaluate, read_named, search
+from l2route.learn_command import learn
+from l2route.progress import bar
+from l2route.query_commands import evaluate, search
 from l2route.reproduce import commands as paper
 from l2route.storage import check_target
-from l2route.training.options import ModelName, Objective
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -176,106 +169,6 @@ def _warn_of_graph(index: RoutingIndex, path: Path) -> None:
 
 
 @app.command()
-def learn(
-    index: Index,
-    queries: Queries,
-    budget: Annotated[
-        int | None,
-        typer.Option(
-            callback=at_least(1), help="Total distance computations to learn for, 256 by default."
-        ),
-    ] = None,
-    rerank: Annotated[
-        int | None,
-        typer.Option(
-            callback=at_least(1), help="Of them, true distances at the end; 8 by default, or K."
-        ),
-    ] = None,
-    k: Annotated[
-        int,
-        typer.Option("-k", callback=at_least(1), help="Nearest neighbours that are to be found."),
-    ] = 1,
-    recall: Annotated[
-        float | None,
-        typer.Option(callback=a_share, help="Recall@k to learn for, in place of a budget."),
-    ] = None,
-    dim: Annotated[
-        int | None, typer.Option(callback=at_least(1), help="Routing dimension, if smaller.")
-    ] = None,
-    model: Annotated[ModelName, typer.Option(help="filter, gcn or ffn.")] = "filter",
-    objective: Annotated[Objective, typer.Option(help="imitation, teacher or topk.")] = "imitation",
-    hidden: Annotated[
-        int | None,
-        typer.Option(
-            callback=at_least(1), help="Hidden units of gcn and ffn (1024), or of filter (none)."
-        ),
-    ] = None,
-    minutes: Annotated[
-        float, typer.Option(callback=above_zero, help="Time for the steps, at the most.")
-    ] = 5.0,
-    steps: Annotated[
-        int | None, typer.Option(callback=at_least(1), help="Number of steps, instead of minutes.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
-    neighbors: Annotated[
-        str | None,
-        typer.Option(help="Ids of the queries' true neighbours; computed if not given."),
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Keeps the state of the run; a run goes on from it.")
-    ] = None,
-    log: Annotated[Path | None, typer.Option(help="JSON lines, one per validation.")] = None,
-    cache: Annotated[
-        Path | None, typer.Option(help="Directory to keep true neighbours and hops in.")
-    ] = None,
-    threads: Threads = 0,
-    out: OutInstead = None,
-    as_json: Json = False,
-) -> None:
-    """Learn from training queries where to walk; searches of the index then use it."""
-    if recall is not None and not budget is rerank is None:
-        raise ValueError("expected --recall, or else --budget and --rerank, got both")
-    if rerank is not None and k > rerank:
-        raise ValueError(f"expected -k of at most the rerank, {rerank}, got {k}")
-    with changed(index, out) as opened, learning_bars() as (progress, on_event):
-        sample = read_array(queries)
-        known = None if neighbors is None else read_named(opened, neighbors, len(sample))
-        learned = opened.learn(
-            sample,
-            budget,
-            rerank,
-            dim,
-            model,
-            minutes,
-            seed,
-            k=k,
-            recall=recall,
-            neighbors=known,
-            objective=objective,
-            hidden_dim=hidden,
-            steps=steps,
-            n_threads=threads,
-            checkpoint=checkpoint,
-            log=log,
-            cache=cache,
-            progress=progress,
-            on_event=on_event,
-        )
-    facts = asdict(learned)
-    if as_json:
-        print(json.dumps(facts))
-        return
-    kept = "learned" if learned.is_better else "learned nothing better; the index stays as it was"
-    print(
-        f"{kept}: recall@{k} {learned.plain:.3f} plain, {learned.learned:.3f} learned on "
-        f"validation queries at {learned.budget} distance computations; {learned.n_steps} steps, "
-        f"{learned.seconds:.0f} s"
-    )
-    if learned.cost is not None:
-        print(f"recall@{k} {recall:g} costs {learned.cost:.0%} of the bytes read without learning")
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for what the demo makes.")],
     seed: Annotated[int, typer.Option(help="Cuts the words into base and queries.")] = 0,
@@ -286,6 +179,7 @@ def demo(
 
 
 for command in (
+    learn,
     search,
     evaluate,
     refine,
@@ -367,8 +261,13 @@ def _print_datasets(as_json: bool) -> None:
     Console().print(table)
 
 
+def _print_warning(message: Warning | str, *_: object) -> None:
+    print(f"l2route: warning: {message}", file=sys.stderr)
+
+
 def main() -> None:
-    """Run the command line; bad input is one clear line and exit code 2."""
+    """Run the command line; bad input is one clear line and exit code 2, a warning a line too."""
+    warnings.showwarning = _print_warning  # type: ignore[assignment] # takes what it needs
     try:
         sys.exit(get_command(app).main(sys.argv[1:] or ["--help"], standalone_mode=False))
     except typer.TyperException as error:
