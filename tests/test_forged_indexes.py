@@ -187,7 +187,7 @@ def test_a_forged_index_is_refused_or_answers(
 def assert_sound(path: Path) -> None:
     """Every number that an index is made of is one, and labels tell vertices apart."""
     index = load(path)
-    arrays = index._parts().arrays()
+    arrays = index._current.state.parts.arrays()
     assert all(np.isfinite(array).all() for array in arrays.values())
     labels = arrays.get("labels", np.arange(len(index)))
     assert len({-1, *labels.tolist()}) == len(index) + 1

@@ -18,7 +18,7 @@ from l2route.arguments import (
     at_least,
 )
 from l2route.formats import read_array
-from l2route.index import RoutingIndex
+from l2route.index import DEFAULT_BUDGET, RoutingIndex
 from l2route.index_commands import changed
 from l2route.memory import available_bytes
 from l2route.progress import learning_bars
@@ -96,6 +96,9 @@ def learn(
         raise ValueError("expected --recall, or else --budget and --rerank, got both")
     if rerank is not None and k > rerank:
         raise ValueError(f"expected -k of at most the rerank, {rerank}, got {k}")
+    total = DEFAULT_BUDGET if budget is None else budget
+    if rerank is not None and rerank >= total:
+        raise ValueError(f"expected a --rerank below the budget, {total}, got {rerank}")
     with changed(index, out) as opened, learning_bars() as (progress, on_event):
         sample = read_array(queries)
         known = None if neighbors is None else read_named(opened, neighbors, len(sample))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric
+from l2route.duplicates import Duplicates
 
 MIN_VALIDATION = 400
 """Validation queries that a short log is cut for, though never more than a third of it."""
@@ -35,11 +36,8 @@ class QueryLog:
     @classmethod
     def of(cls, queries: NDArray[np.float32], seed: int) -> "QueryLog":
         """Find the repeats among queries [n, dim]."""
-        rows = np.ascontiguousarray(queries + np.float32(0))  # -0 and 0 are equal
-        keys = rows.view(np.dtype((np.void, rows.strides[0])))[:, 0]
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        by_time = np.argsort(first)
-        first, counts = first[by_time].astype(np.int64), counts[by_time].astype(np.int64)
+        repeats = Duplicates.of(queries)
+        first, counts = repeats.first, np.bincount(repeats.owners)
         order = np.random.default_rng(seed).permutation(len(first))
         return cls(queries[first], first, counts, order)
 
