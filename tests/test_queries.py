@@ -221,6 +221,15 @@ def test_calibrations_on_few_queries_or_on_base_vectors_are_doubted() -> None:
         index.validate_with(draw(50, 1))
     with pytest.warns(CalibrationWarning, match="300 of 300 validation queries are vectors of"):
         index.validate_with(index.base.vectors()[:300])
+    for metric in ("l2", "cosine"):
+        rounded = small_index(metric)
+        rounded.compress(None, vectors="float16")
+        with pytest.warns(CalibrationWarning, match="300 of 300 validation queries are vectors"):
+            rounded.validate_with(draw(1000, 0)[:300])
+    crowded = RoutingIndex.build(draw(4000, 0)[:, :1], degree=8, ef_construction=40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        crowded.validate_with(draw(300, 1)[:, :1])
     for metric in ("l2", "cosine", "ip"):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

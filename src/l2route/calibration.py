@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import check_lengths, check_vectors
+from l2route.data import check_lengths, check_vectors, normalize
 from l2route.metrics import knn_recall_at
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors
@@ -35,8 +35,7 @@ FEW_QUERIES = 200
 SHARE_INSIDE = 0.05
 """Share of the validation queries that may be vectors of the index without a warning."""
 SAME = 1e-6
-"""Squared distance, as a share of the squared length, below which a query is a base vector; half
-floats round by less."""
+"""Difference in any dimension, as a share of the largest, below which a query is a base vector."""
 
 
 class OutOfReachError(ValueError):
@@ -95,7 +94,7 @@ def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
             f"a recall of 0.95 measured on {n} validation queries is only known to ±{error:.3f}; "
             f"expected at least {FEW_QUERIES} distinct queries that are not learned from",
             CalibrationWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     n_inside = int(_are_in_base(validation, base).sum())
     if n_inside > SHARE_INSIDE * n:
@@ -104,7 +103,7 @@ def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
             "first: recalls and settings measured on them hold for such queries only; expected "
             "queries as they will be asked",
             CalibrationWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -112,10 +111,11 @@ def _are_in_base(validation: Validation, base: BaseVectors) -> NDArray[np.bool_]
     """Which validation queries are base vectors, but for rounding [n]; by inner product, none."""
     if base.metric == "ip":
         return np.zeros(len(validation.queries), dtype=bool)
-    nearest = base.exact_distances(validation.queries, validation.neighbors[:, :1])[:, 0]
-    squares = np.einsum("nd,nd->n", validation.queries, validation.queries, dtype=np.float64)
-    limits = SAME * (np.ones(len(nearest)) if base.metric == "cosine" else squares)
-    return np.asarray(nearest <= limits)
+    queries = normalize(validation.queries) if base.metric == "cosine" else validation.queries
+    nearest = base.rows[validation.neighbors[:, 0], : base.dim].astype(np.float32)  # [n, dim]
+    rounded = queries.astype(base.rows.dtype).astype(np.float32)
+    largest = np.abs(rounded).max(axis=1, keepdims=True)
+    return np.asarray((np.abs(nearest - rounded) <= SAME * largest).all(axis=1))
 
 
 @dataclass(frozen=True, slots=True)
