@@ -25,9 +25,10 @@ from l2route.features import vertex_features
 from l2route.models import space_of
 from l2route.oracle import BLOCK_TARGETS, HopOracle
 from l2route.spaces import original_space
-from l2route.training.loop import FILTER_WALKS, make_model
+from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
-from l2route.training.problem import calibrate_sharpness, pose
+from l2route.training.problem import CHOOSING, calibrate_sharpness, pose
+from l2route.training.run import FILTER_WALKS
 from rollouts import walks_per_second
 
 T = TypeVar("T")
@@ -74,14 +75,14 @@ def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, .
     options = LearnOptions(n_threads=arguments.threads, learns_from_base=False)
     neighbours, problem = timed(lambda: pose(index.graph, index.base, queries, options))
     features, _ = timed(lambda: vertex_features(index.graph, base))
-    oracle = HopOracle(index.graph, problem.targets[:BLOCK_TARGETS])
+    oracle = HopOracle(index.graph, problem.targets[:BLOCK_TARGETS].ravel())
     hops, _ = timed(lambda: oracle.prefetch([0]))
     plain = original_space(index.base)
     model = make_model(problem, options, plain, calibrate_sharpness(problem, options))
     speed = walks_per_second(problem, model, options, FILTER_WALKS, arguments.repeats)
     validation, _ = timed(
-        lambda: problem.recall(
-            space_of(model, index.dim, index.dim, problem.scale, options.rerank), options
+        lambda: problem.recalls(
+            space_of(model, index.dim, index.dim, problem.scale, options.rerank), options, CHOOSING
         )
     )
     per_step = 1000 * FILTER_WALKS / speed

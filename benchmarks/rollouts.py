@@ -66,7 +66,7 @@ def walks_per_second(
 ) -> float:
     """Median over repetitions of one batch, all gradients included."""
     batch = np.arange(min(n_walks, len(problem.train)))
-    oracle = HopOracle(problem.graph, problem.targets[batch], max_blocks=len(batch))
+    oracle = HopOracle(problem.graph, problem.targets[batch].ravel(), max_blocks=len(batch))
     walk = WalkOptions.of(options, options.budget - options.rerank, problem.base.dim)
     queries = problem.train * np.float32(problem.scale)
     rollouts = Rollouts(problem.graph, queries, problem.hidden, oracle, walk)

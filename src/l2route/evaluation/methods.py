@@ -1,6 +1,5 @@
 """What is compared, ours and others', behind one small protocol; what is missing is left out."""
 
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -134,27 +133,38 @@ class Routed:
             raise ValueError(f"expected training queries (learn) in {data.name}, got none")
         dim = None if self.dim is None or self.dim >= data.base.shape[1] else self.dim
         index = served_graph(data, self.seed)
-        if not (self.learns and self._learn(index, data.learn, dim)):
+        learned = self._learn(index, data.learn, dim) if self.learns else None
+        if learned is None:
             plain = [] if dim is None else [pca_space(index.base, dim)]
-            index = RoutingIndex(index.base, index.graph, plain)
-            index.validate_with(data.learn[-N_KEPT:])
+            learned = RoutingIndex(index.base, index.graph, plain)
+            learned.validate_with(data.learn[-N_KEPT:])
+        index = learned
         index.renumber()
         index.compress(self.routing, "float16")
         self.index = index
 
-    def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> bool:
-        """Learn, and say whether that is better than what was there."""
-        begin = time.perf_counter()
-        report = index.learn(
-            queries,
+    def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> RoutingIndex | None:
+        """Route by what was learned, if it is better than the plain space of its dimension."""
+        from l2route.training.clock import Clock
+        from l2route.training.loop import learn_space
+        from l2route.training.options import LearnOptions
+        from l2route.training.problem import pose
+
+        options = LearnOptions(
+            k=N_ANSWERS,
+            rerank=N_ANSWERS,
+            recall=SERVED_RECALL,
             dim=dim,
             minutes=self.minutes,
             seed=self.seed,
-            k=N_ANSWERS,
-            recall=SERVED_RECALL,
         )
-        self.learn_seconds = time.perf_counter() - begin
-        return report.is_better
+        clock = Clock(options.time_limit)
+        problem = pose(index.graph, index.base, queries, options, clock=clock)
+        space, report = learn_space(problem, options, clock=clock)
+        self.learn_seconds = report.seconds
+        if not report.is_better:
+            return None
+        return RoutingIndex(index.base, index.graph, [space], validation=problem.to_keep())
 
     def set(self, knob: int) -> None:
         """Find the beam and rerank that reach the recall; if none does, that is an error."""

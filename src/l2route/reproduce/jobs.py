@@ -21,6 +21,8 @@ from l2route.metrics import first_hops, recall_at
 from l2route.reproduce.plan import Cell, Method
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors, original_space, pca_space
+from l2route.training.checkpoint import read_sizes
+from l2route.training.clock import Clock
 from l2route.training.log import Event
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
@@ -188,12 +190,21 @@ class Workshop:
             seed=job.seed,
         )
         checkpoint = self.directory / f"{job.key}.checkpoint"
-        begin = time.perf_counter()
-        problem = pose(index.graph, index.base, self.source.learn, options, cache=self.directory)
-        space, report = learn_space(problem, options, checkpoint=checkpoint, on_event=on_event)
-        seconds = time.perf_counter() - begin
+        clock = Clock(options.time_limit)
+        problem = pose(
+            index.graph,
+            index.base,
+            self.source.learn,
+            options,
+            cache=self.directory,
+            clock=clock,
+            sizes=read_sizes(checkpoint) if checkpoint.exists() else None,
+        )
+        space, report = learn_space(
+            problem, options, checkpoint=checkpoint, on_event=on_event, clock=clock
+        )
         searcher = Searcher(index.graph, space, index.base)
-        facts = report.facts() | {"graph_space": graph_space, "learn_seconds": seconds}
+        facts = report.facts() | {"graph_space": graph_space, "learn_seconds": report.seconds}
         outcome = Outcome(self._measure(searcher, job), facts)
         checkpoint.unlink(missing_ok=True)
         return outcome
