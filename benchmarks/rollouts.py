@@ -68,8 +68,8 @@ def walks_per_second(
     batch = np.arange(min(n_walks, len(problem.train)))
     oracle = HopOracle(problem.graph, problem.targets[batch].ravel(), max_blocks=len(batch))
     walk = WalkOptions.of(options, options.budget - options.rerank, problem.base.dim)
-    queries = problem.train * np.float32(problem.scale)
-    rollouts = Rollouts(problem.graph, queries, problem.hidden, oracle, walk)
+    queries = problem.train[batch] * np.float32(problem.scale)
+    rollouts = Rollouts(problem.graph, queries, problem.hidden[batch], oracle, walk)
     seconds = []
     for repeat in range(n_repeats + 1):  # the first computes hops
         begin = time.perf_counter()
