@@ -52,7 +52,7 @@ sanitize: $(VENV)/core
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/test_search.py tests/test_index.py tests/test_index_files.py tests/test_storage.py \
 	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py tests/test_compression.py \
-	  tests/test_forged_indexes.py
+	  tests/test_prepared.py tests/test_limits.py tests/test_forged_indexes.py
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves
 # that meet, kills, vector files.

@@ -1,5 +1,6 @@
 """Laws of what learning takes: memory that is told before, and time."""
 
+import logging
 import subprocess
 import sys
 
@@ -62,6 +63,15 @@ print(expected_bytes(40_000, 64, 40_000, memory_gb=0.5), peak() - before)
     expected, taken = (int(each) for each in done.stdout.split())
     assert 0.5 * expected < taken < 1.5 * expected
     assert expected == expected_bytes(40_000, 64, 40_000, memory_gb=0.5)
+
+
+def test_the_peak_is_told_before_learning_starts(caplog: pytest.LogCaptureFixture) -> None:
+    """In the log of the program that learns, by the size of what will be held."""
+    rng = np.random.default_rng(0)
+    base, queries = (rng.normal(size=(n, 8)).astype(np.float32) for n in (500, 400))
+    with caplog.at_level(logging.INFO, logger="l2route"):
+        RoutingIndex.build(base).learn(queries, steps=1, budget=32)
+    assert "learning takes about 0.0 GB of memory beside the index" in caplog.text
 
 
 def test_a_clock_counts_from_its_start() -> None:

@@ -1,5 +1,6 @@
 """Learning from start to end: a model, a run, a space, a report."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from l2route.networks import FeedForward, FilterNetwork, GraphNetwork
 from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.aim import Aim, BudgetAim, RecallAim
 from l2route.training.clock import Clock
+from l2route.training.footprint import expected_bytes
 from l2route.training.log import Event, event_log
 from l2route.training.options import LearnOptions
 from l2route.training.problem import (
@@ -25,6 +27,8 @@ from l2route.training.problem import (
 )
 from l2route.training.report import Report
 from l2route.training.run import Run
+
+_LOG = logging.getLogger(__name__)
 
 
 def make_model(
@@ -90,6 +94,7 @@ def learn_space(
         confirm.
     """
     clock = clock or Clock(options.time_limit)
+    _tell_memory(problem, options)
     if options.dim is not None and options.dim > problem.base.dim:
         raise ValueError(f"expected dim of at most {problem.base.dim}, got {options.dim}")
     plain = plain_space(problem.base, options.dim)
@@ -112,6 +117,19 @@ def learn_space(
                     on_event(event)
         share, space = aim.choose(run.space_at) if run.step else (0.0, run.space_at(0.0))
     return space, _report(run, aim, space, share, [plain, *rivals], sharpness)
+
+
+def _tell_memory(problem: Problem, options: LearnOptions) -> None:
+    """Log how much memory the run will take, before it takes it."""
+    expected = expected_bytes(
+        problem.graph.n_vertices,
+        problem.base.dim,
+        len(np.unique(problem.targets)),
+        is_projected=options.dim not in (None, problem.base.dim),
+        memory_gb=options.memory_gb,
+        n_threads=options.n_threads,
+    )
+    _LOG.info("learning takes about %.1f GB of memory beside the index", expected / 1e9)
 
 
 def _aim(problem: Problem, plain: RoutingSpace, options: LearnOptions, clock: Clock) -> Aim:
