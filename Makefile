@@ -78,7 +78,8 @@ $(VENV)/dependencies: pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/core: $(VENV)/dependencies $(CORE)
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation --editable ".[dev]"
+	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation \
+	  -C cmake.define.L2ROUTE_WERROR=ON --editable ".[dev]"
 	touch $@
 
 clean:

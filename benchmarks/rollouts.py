@@ -3,7 +3,7 @@
     python benchmarks/rollouts.py                              # random vectors, 100K × 100
     python benchmarks/rollouts.py --index glove100.l2r         # vectors and graph of a saved index
 
-Walks are those of training: noisy, at a budget of 256 with 8 reranked, with the slope of the
+Walks are those of training: noisy, at a budget of 256 with 8 reranked, with the gradient of the
 objective in every score and the gradient in vertices (a model that learns a vector for each) or in
 queries (a linear map of features, which are wider than the vectors). Medians of the repetitions.
 """

@@ -1,7 +1,7 @@
 """What the settings of learning bring: validation recall@1 after a number of steps.
 
     python benchmarks/settings.py sift.npz --cell 256:8 --steps 800
-    python benchmarks/settings.py glove100.npz --only "as it is" "no crossroads"
+    python benchmarks/settings.py glove100.npz --only "as it is" "no hubs"
 
 A row is the filter with one setting changed. The file holds `base` and `learn`; of `learn` 5,000
 are kept for validation (standard error 0.007 at most) and test queries are not looked at.
@@ -23,9 +23,9 @@ from l2route.training.problem import pose
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "no base vectors as queries": {"learns_from_base": False},
-    "no crossroads": {"visits_per_weight": math.inf},
-    "many crossroads": {"visits_per_weight": 6.0},
-    "few crossroads": {"visits_per_weight": 240.0},
+    "no hubs": {"visits_per_weight": math.inf},
+    "many hubs": {"visits_per_weight": 6.0},
+    "few hubs": {"visits_per_weight": 240.0},
     "top-k as sharp as routing": {"topk_sharpness": 1.0},
     "top-k weighs a quarter": {"topk_weight": LearnOptions().topk_weight / 4},
     "top-k weighs four times": {"topk_weight": LearnOptions().topk_weight * 4},

@@ -35,12 +35,12 @@ Output<std::uint64_t> hops_to_targets(const Matrix<std::int32_t>& neighbors,
 
 using HopPlanes = nb::ndarray<const std::uint64_t, nb::shape<-1, kBlockWords, kHopPlanes>,
                               nb::c_contig, nb::device::cpu>;
-// offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept, gradient in query rows
+// offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows
 using Lessons =
     std::tuple<Output<std::int64_t>, Output<std::int32_t>, Output<float>, Output<float>,
                Output<float>, Output<std::int32_t>, Output<bool>, Output<bool>, Output<float>>;
 
-// Walks of the agent, one per query, and the slope of the objective in every visited score.
+// Walks of the agent, one per query, and the gradient of the objective in every visited score.
 Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>& entries,
                 const std::vector<UpperLayer>& upper, const Matrix<float>& vertex_rows,
                 const std::optional<Array<float>>& bias, const Matrix<float>& query_rows,
@@ -85,7 +85,7 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
   }
   const auto n_visits = static_cast<std::size_t>(offsets[n]);
   auto [vertices, vertices_array] = new_array<std::int32_t>({n_visits});
-  auto [slopes, slopes_array] = new_array<float>({n_visits});
+  auto [gradients, gradients_array] = new_array<float>({n_visits});
   auto [routing, routing_array] = new_array<float>({n});
   auto [topk, topk_array] = new_array<float>({n});
   auto [n_steps, n_steps_array] = new_array<std::int32_t>({n});
@@ -93,30 +93,30 @@ Lessons rollout(const Matrix<std::int32_t>& neighbors, const Array<std::int32_t>
   auto [is_kept, is_kept_array] = new_array<bool>({n});
   for (std::size_t i = 0; i < n; ++i) {
     std::copy(lessons[i].vertices.begin(), lessons[i].vertices.end(), vertices + offsets[i]);
-    std::copy(lessons[i].slopes.begin(), lessons[i].slopes.end(), slopes + offsets[i]);
+    std::copy(lessons[i].gradients.begin(), lessons[i].gradients.end(), gradients + offsets[i]);
     routing[i] = lessons[i].routing;
     topk[i] = lessons[i].topk;
     n_steps[i] = lessons[i].n_steps;
     is_found[i] = lessons[i].is_found;
     is_kept[i] = lessons[i].is_kept;
   }
-  return {offsets_array, vertices_array, slopes_array,  routing_array, topk_array,
-          n_steps_array, is_found_array, is_kept_array, gradient_array};
+  return {offsets_array, vertices_array, gradients_array, routing_array, topk_array,
+          n_steps_array, is_found_array, is_kept_array,   gradient_array};
 }
 
 // Gradient in the vertices' rows and biases: sums over visits in the order of queries.
 std::tuple<Output<float>, Output<float>> vertex_gradient(const Array<std::int64_t>& offsets,
                                                          const Array<std::int32_t>& vertices,
-                                                         const Array<float>& slopes,
+                                                         const Array<float>& gradients,
                                                          const Matrix<float>& query_rows,
                                                          std::size_t n_vertices,
                                                          std::size_t n_threads) {
   require(offsets.shape(0) == query_rows.shape(0) + 1, "an offset for every query, and the end");
-  require(vertices.shape(0) == slopes.shape(0), "a slope for every visit");
+  require(vertices.shape(0) == gradients.shape(0), "a gradient for every visit");
   auto [rows, rows_array] = new_array<float>({n_vertices, query_rows.shape(1)});
   auto [bias, bias_array] = new_array<float>({n_vertices});
   without_gil([&, rows = rows, bias = bias](Pulse& pulse) {
-    sum_by_vertex({offsets.data(), vertices.data(), slopes.data(), query_rows.shape(0)},
+    sum_by_vertex({offsets.data(), vertices.data(), gradients.data(), query_rows.shape(0)},
                   query_rows.data(), query_rows.shape(1), n_vertices, n_threads, rows, bias, pulse);
   });
   return {rows_array, bias_array};
@@ -192,15 +192,16 @@ NB_MODULE(_core, m) {
         "Neighbour lists [n, degree] pruned by l2 out of candidates [n, width], both ways.");
   m.def("hops_to_targets", &l2route::hops_to_targets, "neighbors"_a, "targets"_a,
         "Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4].");
-  m.def("rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a,
-        "vertex_rows"_a, "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a,
-        "query_ids"_a, "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a,
-        "topk_weight"_a, "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "with_query_gradient"_a,
-        "n_threads"_a,
-        "Walk as the agent: offsets, vertices, slopes, routing, topk, n_steps, is_found, is_kept, "
-        "gradient in query rows.");
+  m.def(
+      "rollout", &l2route::rollout, nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a,
+      "vertex_rows"_a, "bias"_a.none(), "query_rows"_a, "blocks"_a, "block_of"_a, "target_of"_a,
+      "query_ids"_a, "hidden"_a, "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a,
+      "topk_weight"_a, "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a, "with_query_gradient"_a,
+      "n_threads"_a,
+      "Walk as the agent: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, "
+      "gradient in query rows.");
   m.def("vertex_gradient", &l2route::vertex_gradient, nb::kw_only(), "offsets"_a, "vertices"_a,
-        "slopes"_a, "query_rows"_a, "n_vertices"_a, "n_threads"_a,
+        "gradients"_a, "query_rows"_a, "n_vertices"_a, "n_threads"_a,
         "Gradient in vertex rows [n, width] and biases [n].");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<l2route::Matrix<std::int32_t>, l2route::Array<std::int32_t>,

@@ -12,8 +12,8 @@
 namespace l2route {
 
 // `hidden` is a vertex that the walk does not see, as if it were not in the graph; -1 for none.
-// The gradient in the query's row, the sum of slope · vertex row over its visits, is taken at once
-// if it is asked for, while the rows that the walk has read are still in the cache.
+// The gradient in the query's row, the sum of score gradient · vertex row over its visits, is taken
+// at once if it is asked for, while the rows that the walk has read are still in the cache.
 inline void run_rollout(const GraphView& graph, const Rows& rows, const float* query,
                         const RolloutOptions& options, VertexId hidden, RolloutTracer& tracer,
                         Lesson& lesson, float* query_gradient) {
@@ -29,7 +29,7 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
   tracer.teach(place, lesson);
   if (query_gradient == nullptr) return;
   std::fill(query_gradient, query_gradient + rows.width, 0.0f);
-  rows.add(rows.floats(), rows.width, lesson.vertices.data(), lesson.slopes.data(),
+  rows.add(rows.floats(), rows.width, lesson.vertices.data(), lesson.gradients.data(),
            lesson.vertices.size(), query_gradient);
 }
 
@@ -37,12 +37,12 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
 struct Visits {
   const std::int64_t* offsets;
   const std::int32_t* vertices;
-  const float* slopes;
+  const float* gradients;
   std::size_t n_queries;
 };
 
-// rows[v] = sum of slope · query over v's visits, bias[v] = sum of slopes; visits are sorted by
-// vertex first, queries in order, so the sums are the same for any number of threads.
+// rows[v] = sum of score gradient · query over v's visits, bias[v] = sum of gradients; visits are
+// sorted by vertex first, queries in order, so the sums are the same for any number of threads.
 inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_t width,
                           std::size_t n_vertices, std::size_t n_threads, float* rows, float* bias,
                           Pulse& pulse) {
@@ -54,14 +54,14 @@ inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_
   for (std::size_t v = 0; v < n_vertices; ++v) begin[v + 1] += begin[v];
   struct Item {
     std::int32_t query;
-    float slope;
+    float gradient;
   };
   std::vector<Item> items(n_visits);
   std::vector<std::size_t> cursor(begin.begin(), begin.end() - 1);
   for (std::size_t q = 0; q < visits.n_queries; ++q) {
     for (auto i = visits.offsets[q]; i < visits.offsets[q + 1]; ++i) {
       const auto vertex = static_cast<std::size_t>(visits.vertices[i]);
-      items[cursor[vertex]++] = {static_cast<std::int32_t>(q), visits.slopes[i]};
+      items[cursor[vertex]++] = {static_cast<std::int32_t>(q), visits.gradients[i]};
     }
   }
   parallel_for(n_vertices, n_threads, pulse, [&](std::size_t v) {
@@ -70,9 +70,9 @@ inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_
     float total = 0;
     for (std::size_t i = begin[v]; i < begin[v + 1]; ++i) {
       const float* query = queries + static_cast<std::size_t>(items[i].query) * width;
-      const float slope = items[i].slope;
-      for (std::size_t j = 0; j < width; ++j) row[j] += slope * query[j];
-      total += slope;
+      const float gradient = items[i].gradient;
+      for (std::size_t j = 0; j < width; ++j) row[j] += gradient * query[j];
+      total += gradient;
     }
     bias[v] = total;
   });

@@ -35,7 +35,7 @@ struct RolloutOptions {
 // What one walk teaches: the derivative of the objective in the score of each visited vertex.
 struct Lesson {
   std::vector<VertexId> vertices;
-  std::vector<float> slopes;
+  std::vector<float> gradients;
   float routing = 0;  // sum of log P(v in Ref(H))
   float topk = 0;     // log P(v* in TopK); 0 where the target was not visited
   std::int32_t n_steps = 0;
@@ -98,7 +98,7 @@ class RolloutTracer {
     lesson.is_found = found != visits_.end();
     lesson.n_steps = static_cast<std::int32_t>(n_steps_);
     lesson.vertices.resize(visits_.size());
-    lesson.slopes.assign(visits_.size(), 0.0f);
+    lesson.gradients.assign(visits_.size(), 0.0f);
     float peak = -std::numeric_limits<float>::infinity();
     float lowest = std::numeric_limits<float>::infinity();
     for (std::size_t i = 0; i < visits_.size(); ++i) {
@@ -152,8 +152,8 @@ class RolloutTracer {
       weights[i] = std::exp(std::max<Real>(visits_[i].score - peak, -kFarthest<Real>));
     }
     const std::size_t n_steps = lesson.is_found ? visits_[target].entered : n_steps_;
-    lesson.routing = teach_routing(weights, n_steps, lesson.slopes);
-    lesson.topk = lesson.is_found ? teach_topk(target, lesson.slopes) : 0.0f;
+    lesson.routing = teach_routing(weights, n_steps, lesson.gradients);
+    lesson.topk = lesson.is_found ? teach_topk(target, lesson.gradients) : 0.0f;
   }
 
   // Scores grow by orders of magnitude as a walk nears its target: a sum that is the difference of
@@ -162,7 +162,7 @@ class RolloutTracer {
   // the few that are expanded are gone through step by step.
   template <class Real>
   float teach_routing(const std::vector<Real>& weights, std::size_t n_steps,
-                      std::vector<float>& slopes) {
+                      std::vector<float>& gradients) {
     using ByHops = std::array<Real, kUnreachable + 1>;
     std::vector<Step<Real>> steps(n_steps);
     const auto stays = [&](std::size_t i) { return visits_[i].left >= n_steps; };
@@ -202,23 +202,23 @@ class RolloutTracer {
       for (Real& share : had) share -= steps[t].over_heap;
       had[steps[t].nearest] += steps[t].over_reference;
       for (; i > 0 && visits_[i - 1].entered == t; --i) {
-        Real slope = 0;
+        Real gradient = 0;
         if (stays(i - 1)) {
-          slope = had[visits_[i - 1].hops];
+          gradient = had[visits_[i - 1].hops];
         } else {
           for (std::size_t step = t; step <= visits_[i - 1].left; ++step) {
-            slope -= steps[step].over_heap;
-            if (steps[step].nearest == visits_[i - 1].hops) slope += steps[step].over_reference;
+            gradient -= steps[step].over_heap;
+            if (steps[step].nearest == visits_[i - 1].hops) gradient += steps[step].over_reference;
           }
         }
-        slopes[i - 1] += options_.routing_weight * static_cast<float>(weights[i - 1] * slope);
+        gradients[i - 1] += options_.routing_weight * static_cast<float>(weights[i - 1] * gradient);
       }
     }
     return static_cast<float>(objective);
   }
 
   // Samples k - 1 others without replacement; the objective is that v* comes next.
-  float teach_topk(std::size_t target, std::vector<float>& slopes) {
+  float teach_topk(std::size_t target, std::vector<float>& gradients) {
     order_.clear();
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       if (i != target) order_.push_back(i);
@@ -240,9 +240,9 @@ class RolloutTracer {
     for (const std::size_t i : order_) sum += std::exp(exponent(i));
     const float weight = options_.topk_weight * options_.topk_sharpness;
     for (const std::size_t i : order_) {
-      slopes[i] -= weight * static_cast<float>(std::exp(exponent(i)) / sum);
+      gradients[i] -= weight * static_cast<float>(std::exp(exponent(i)) / sum);
     }
-    slopes[target] += weight;
+    gradients[target] += weight;
     return static_cast<float>(exponent(target) - std::log(sum));
   }
 

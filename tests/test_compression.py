@@ -19,8 +19,8 @@ from l2route.compression import (
     Compression,
     compress_space,
     encode,
-    halve,
-    random_turn,
+    random_rotation,
+    to_float16,
 )
 from l2route.data import METRICS
 from l2route.index import RoutingIndex, load
@@ -138,11 +138,11 @@ def test_a_query_of_zeros_scores_nothing() -> None:
 
 
 def test_a_turn_keeps_lengths_and_products() -> None:
-    """Whatever the number of dimensions; the same seed is the same turn."""
-    turn = random_turn(128, 20, 3)
-    np.testing.assert_allclose(turn.T @ turn, np.eye(20), atol=1e-6)
-    np.testing.assert_array_equal(turn, random_turn(128, 20, 3))
-    assert not np.array_equal(turn, random_turn(128, 20, 4))
+    """Whatever the number of dimensions; the same seed is the same rotation."""
+    rotation = random_rotation(128, 20, 3)
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(20), atol=1e-6)
+    np.testing.assert_array_equal(rotation, random_rotation(128, 20, 3))
+    assert not np.array_equal(rotation, random_rotation(128, 20, 4))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_space_is_compressed_once() -> None:
     with pytest.raises(ValueError, match="expected compression int4, int8, float16, got 'int2'"):
         compress_space(space, "int2")  # type: ignore[arg-type] # on purpose
     with pytest.raises(ValueError, match="expected values that a half float can hold, got 70000"):
-        halve(BaseVectors.of(np.full((3, 2), 7e4), "l2"))
+        to_float16(BaseVectors.of(np.full((3, 2), 7e4), "l2"))
 
 
 def test_spaces_of_codes_are_checked() -> None:

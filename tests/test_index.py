@@ -285,7 +285,7 @@ def test_a_search_that_is_told_nothing_has_a_budget(k: int) -> None:
     """256, or twice what rerank and projection take, so that half is left to walk with."""
     index = built()
     assert index.search(QUERIES, k).n_computed.max() == DEFAULT_BUDGET
-    index.compress("int4")  # queries are turned into 128 dimensions
+    index.compress("int4")  # queries are rotated into 128 dimensions
     assert index.spaces[-1].n_projection == 128
     found = index.search(QUERIES, k)
     budget = max(DEFAULT_BUDGET, 2 * (128 + max(k, 32)))

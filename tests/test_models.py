@@ -13,7 +13,7 @@ N, DIM, SHARPNESS = 60, 6, 7.0
 
 
 def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
-    """A filter with crossroads, all of whose weights have moved, and queries to ask it."""
+    """A filter with hubs, all of whose weights have moved, and queries to ask it."""
     rng = np.random.default_rng(0)
     vectors = (rng.normal(size=(N, DIM)) * np.arange(1, DIM + 1) / 8).astype(np.float32)
     neighbors = rng.integers(0, N, (N, 4)).astype(np.int32)
@@ -22,7 +22,7 @@ def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
     features = vertex_features(graph, vectors @ axes, with_products=dim is not None)
     matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
     model = GraphFilter(
-        features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
+        features, vectors, axes, SHARPNESS, matrix, hubs=np.array([3, 8], dtype=np.int64)
     )
     move(model)
     return model, rng.normal(size=(5, DIM)).astype(np.float32)
@@ -46,8 +46,8 @@ def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np
     for v in range(N):
         row = rows[v].copy()
         shift = np.zeros(DIM + 1)
-        if v in model.crossroads:
-            shift = state["shift"][model.crossroads.tolist().index(v)]
+        if v in model.hubs:
+            shift = state["shift"][model.hubs.tolist().index(v)]
         row[:DIM] += shift[:-1]
         groups = row[: weights.size].reshape(-1, DIM)
         singles = row[weights.size :][: len(state["single"])]  # products are for the bias alone
@@ -119,7 +119,7 @@ def test_where_no_vertex_differs_a_query_may_be_anywhere(dim: int | None, spread
     features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors @ axes)
     matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
     model = GraphFilter(
-        features, vectors, axes, SHARPNESS, matrix, crossroads=np.array([3, 8], dtype=np.int64)
+        features, vectors, axes, SHARPNESS, matrix, hubs=np.array([3, 8], dtype=np.int64)
     )
     move(model)
     space = space_of(model, DIM, dim or DIM, 1.0, 8)

@@ -133,12 +133,12 @@ def test_neighborhood_mean_equals_a_loop(width: int) -> None:
 def test_neighborhood_mean_has_the_loops_gradient() -> None:
     """What a vertex passes on comes back to it, from every list that it is in."""
     features, neighbors = make_vectors(dim=7), make_neighbors()
-    slopes = make_vectors(dim=7, seed=2)
+    gradients = make_vectors(dim=7, seed=2)
     leaf = torch.from_numpy(features).requires_grad_()
-    NeighborhoodMean(neighbors)(leaf).backward(torch.from_numpy(slopes))
+    NeighborhoodMean(neighbors)(leaf).backward(torch.from_numpy(gradients))
     matrix = naive_mean(np.eye(N), neighbors)  # the mean as a matrix [n, n]
     assert leaf.grad is not None
-    np.testing.assert_allclose(leaf.grad, matrix.T @ slopes, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(leaf.grad, matrix.T @ gradients, rtol=1e-5, atol=1e-5)
 
 
 def naive_vertices(model: GraphNetwork) -> tuple[Tensor, Tensor]:

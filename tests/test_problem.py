@@ -1,4 +1,4 @@
-"""Laws of what is to be learned: queries, base vectors that serve as such, crossroads."""
+"""Laws of what is to be learned: queries, base vectors that serve as such, hubs."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from l2route.training import problem as posing
 from l2route.training.base_queries import base_as_queries, look_alike, nearest_others
 from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
-from l2route.training.problem import CHOOSING, CONFIRMING, Problem, find_crossroads, pose
+from l2route.training.problem import CHOOSING, CONFIRMING, Problem, find_hubs, pose
 from l2route.truth import Truth, exact_neighbors
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
@@ -167,7 +167,7 @@ def test_the_oracle_holds_no_more_than_it_may(index: RoutingIndex) -> None:
 def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
     """As a count by hand has it: so many visits in an epoch for each weight."""
     problem = pose_on(index, draw(1000, 1), OPTIONS)
-    crossroads = find_crossroads(problem, OPTIONS)
+    hubs = find_hubs(problem, OPTIONS)
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
     sample = problem.train[: posing.N_ASKED]
     budget = searcher.space.budget(OPTIONS.budget, DIM, 0)
@@ -177,12 +177,10 @@ def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
     for query in range(len(sample)):
         passing[trace.of(query)] += 1
     per_weight = passing / len(sample) * len(problem.train) / (DIM + 1)
-    assert 5 < len(crossroads) < 200
-    np.testing.assert_array_equal(
-        crossroads, np.flatnonzero(per_weight >= OPTIONS.visits_per_weight)
-    )
-    assert not len(find_crossroads(problem, replace(OPTIONS, visits_per_weight=np.inf)))
-    assert 0 in crossroads
+    assert 5 < len(hubs) < 200
+    np.testing.assert_array_equal(hubs, np.flatnonzero(per_weight >= OPTIONS.visits_per_weight))
+    assert not len(find_hubs(problem, replace(OPTIONS, visits_per_weight=np.inf)))
+    assert 0 in hubs
 
 
 def test_neighbours_that_are_known_are_not_looked_for(

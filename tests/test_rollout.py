@@ -1,4 +1,4 @@
-"""Rollouts: the core's walks and slopes against a slow twin that torch differentiates."""
+"""Rollouts: the core's walks and gradients against a slow twin that torch differentiates."""
 
 import heapq
 from dataclasses import dataclass, replace
@@ -41,7 +41,7 @@ class Lessons:
 
     offsets: NDArray[np.int64]
     vertices: NDArray[np.int32]
-    slopes: NDArray[np.float32]
+    gradients: NDArray[np.float32]
     routing: NDArray[np.float32]
     topk: NDArray[np.float32]
     n_steps: NDArray[np.int32]
@@ -54,8 +54,8 @@ class Lessons:
         return self.vertices[self.offsets[query] : self.offsets[query + 1]].tolist()
 
     def sums(self) -> NDArray[np.float64]:
-        """Sum of each query's slopes."""
-        return np.add.reduceat(self.slopes.astype(np.float64), self.offsets[:-1])
+        """Sum of each query's gradients."""
+        return np.add.reduceat(self.gradients.astype(np.float64), self.offsets[:-1])
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,11 @@ def core_gradients(
     world: World, lessons: Lessons, n_threads: int = 2
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
     """The core's gradients in vertex rows, biases and query rows."""
-    offsets, vertices, slopes = lessons.offsets, lessons.vertices, lessons.slopes
+    offsets, vertices, gradients = lessons.offsets, lessons.vertices, lessons.gradients
     rows, bias = _core.vertex_gradient(
         offsets=offsets,
         vertices=vertices,
-        slopes=slopes,
+        gradients=gradients,
         query_rows=world.queries,
         n_vertices=world.graph.n_vertices,
         n_threads=n_threads,
@@ -340,8 +340,8 @@ def check_against_twin(world: World, options: Options) -> Lessons:
         costs, target = world.costs(query), world.targets[query]
         n_better = sum(costs[v] < costs[target] for v in walk.vertices)
         assert lessons.is_kept[query] == (target in walk.noisy and n_better < options.k)
-        slopes = lessons.slopes[lessons.offsets[query] : lessons.offsets[query + 1]]
-        assert_near(slopes, grad_of(twin.scores[query])[walk.vertices], weight)
+        gradients = lessons.gradients[lessons.offsets[query] : lessons.offsets[query + 1]]
+        assert_near(gradients, grad_of(twin.scores[query])[walk.vertices], weight)
     assert_near(lessons.routing, torch.stack(twin.routing).detach().numpy(), 1)
     assert_near(lessons.topk, torch.stack(twin.topk).detach().numpy(), 1)
     rows, bias, queries = core_gradients(world, lessons)
@@ -391,7 +391,7 @@ def test_far_scores_equal_autograd() -> None:
     """A heap whose scores are all far below the walk's best still has its own softmax."""
     world = make_world(3, sharpness=4000.0)
     lessons = check_against_twin(world, Options())
-    assert np.isfinite(lessons.slopes).all()
+    assert np.isfinite(lessons.gradients).all()
 
 
 @pytest.mark.parametrize("topk_sharpness", [0.25, 4.0, 50.0])
@@ -488,7 +488,7 @@ def test_target_at_the_entry_teaches_no_steps() -> None:
     lessons = check_against_twin(world, Options(topk_weight=0.0))
     assert lessons.is_found[0]
     assert lessons.routing[0] == 0
-    assert not lessons.slopes.any()
+    assert not lessons.gradients.any()
 
 
 def test_unreachable_targets_teach_nothing() -> None:
@@ -496,7 +496,7 @@ def test_unreachable_targets_teach_nothing() -> None:
     lessons = check_against_twin(make_world(0).only(1), Options())
     assert not lessons.is_found[0]
     assert lessons.routing[0] == lessons.topk[0] == 0
-    assert not lessons.slopes.any()
+    assert not lessons.gradients.any()
 
 
 def test_dead_ends_are_never_positives() -> None:
@@ -506,9 +506,9 @@ def test_dead_ends_are_never_positives() -> None:
     n_met = 0
     for query, target in enumerate(world.targets.tolist()):
         hops = naive_hops(world.graph, target)
-        slopes = lessons.slopes[lessons.offsets[query] : lessons.offsets[query + 1]]
+        gradients = lessons.gradients[lessons.offsets[query] : lessons.offsets[query + 1]]
         stuck = [hops[v] == UNREACHABLE for v in lessons.walk(query)]
-        assert (slopes[stuck] <= 0).all()
+        assert (gradients[stuck] <= 0).all()
         n_met += sum(stuck)
     assert n_met > 0
 
@@ -516,10 +516,10 @@ def test_dead_ends_are_never_positives() -> None:
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0)])
 @pytest.mark.parametrize("sharpness", [1.0, 40.0, 200.0])
 def test_slopes_cancel(sharpness: float, weights: tuple[float, float]) -> None:
-    """A softmax does not see a constant added to all scores, so a walk's slopes sum to zero."""
+    """A softmax does not see a constant added to all scores, so a walk's gradients sum to zero."""
     options = Options(routing_weight=weights[0], topk_weight=weights[1])
     lessons = run_core(make_world(8, sharpness), options)
-    assert np.abs(lessons.slopes).max() > 0.01
+    assert np.abs(lessons.gradients).max() > 0.01
     np.testing.assert_allclose(lessons.sums(), 0, atol=TOLERANCE)
 
 

@@ -105,7 +105,7 @@ def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None
     options = replace(OPTIONS, dim=10)
     model = make_model(problem, options, plain_space(problem.base, options.dim), 40.0)
     assert isinstance(model, GraphFilter)
-    assert len(model.crossroads) > 5
+    assert len(model.hubs) > 5
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.01 * torch.randn(parameter.shape))

@@ -7,7 +7,7 @@ import numpy as np
 
 from l2route import _core
 from l2route.calibration import Loss, Validation
-from l2route.compression import Compression, compress_space, halve
+from l2route.compression import Compression, compress_space, to_float16
 from l2route.data import Progress
 from l2route.graph import numbers_in
 from l2route.memory import aligned_rows
@@ -54,7 +54,7 @@ def compressed(
     if inlined:
         check_inlined(state.graph)
     source = state.searcher(space)
-    base = state.base if vectors is None else halve(state.base)
+    base = state.base if vectors is None else to_float16(state.base)
     if routing is None:
         after = state.with_spaces(base, state.spaces[1:])
         return after if vectors is None else _with_loss(after, source, source.space.name)

@@ -24,13 +24,13 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
 
     Codes stand for lowest + step · code, dimension by dimension. Scores are inner products then:
     where the space routes by l2, −|x|²/2 goes into the bias, which ranks alike. Codes of four bits
-    are of vectors turned at random, so that no dimension is worse off than another, into as many
-    dimensions as fill whole cache lines; queries are turned likewise.
+    are of vectors rotated at random, so that no dimension is worse off than another, into as many
+    dimensions as fill whole cache lines; queries are rotated likewise.
 
     Args:
         space: routing vectors of float32.
         compression: int4 (half a byte per dimension), int8 or float16.
-        seed: of the turn.
+        seed: of the rotation.
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"expected compression {', '.join(COMPRESSIONS)}, got {compression!r}")
@@ -38,7 +38,7 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
         raise ValueError(f"expected a space of float32, got {space.rows.dtype}")
     name = f"{space.name}-{compression}"
     if compression == "float16":
-        return replace(space, rows=_halves(space.rows), name=name)
+        return replace(space, rows=_to_float16(space.rows), name=name)
     bits = 4 if compression == "int4" else 8
     dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
     check_coded_dim(dim, bits)
@@ -50,9 +50,9 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
         origin = 1.0
     matrix = space.query_matrix
     if bits == 4:
-        turn = random_turn(dim, space.dim, seed)
-        vectors = vectors @ turn.T
-        matrix = turn if matrix is None else turn @ matrix
+        rotation = random_rotation(dim, space.dim, seed)
+        vectors = vectors @ rotation.T
+        matrix = rotation if matrix is None else rotation @ matrix
     codes, lowest, steps = encode(vectors, bits)
     return replace(
         space,
@@ -69,15 +69,15 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     )
 
 
-def random_turn(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
+def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
     """A matrix [n_out, n_in] that keeps lengths and inner products; n_out is at least n_in."""
     normal = np.random.default_rng(seed).normal(size=(n_out, n_in))
     return np.linalg.qr(normal)[0].astype(np.float32)
 
 
-def halve(base: BaseVectors) -> BaseVectors:
+def to_float16(base: BaseVectors) -> BaseVectors:
     """Original vectors as half floats: answers are reranked by them, and distances are theirs."""
-    return replace(base, rows=_halves(base.rows))
+    return replace(base, rows=_to_float16(base.rows))
 
 
 def encode(
@@ -100,7 +100,7 @@ def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
     return space.lowest + space.steps * codes[:, : space.dim]
 
 
-def _halves(rows: NDArray[Any]) -> NDArray[Any]:
+def _to_float16(rows: NDArray[Any]) -> NDArray[Any]:
     largest = float(np.abs(rows).max())
     if largest > float(np.finfo(np.float16).max):
         raise ValueError(f"expected values that a half float can hold, got {largest:g}")

@@ -41,7 +41,7 @@ def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """Axes of the vectors' spread, in columns, the longest first [dim, dim].
 
-    Turned to them, a weight per axis is enough: what one axis says of another is mostly noise.
+    Rotated to them, a weight per axis is enough: what one axis says of another is mostly noise.
     """
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
     _, axes = np.linalg.eigh(centred.T @ centred)

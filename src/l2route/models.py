@@ -47,27 +47,27 @@ UNSEEN = float(np.finfo(np.float32).eps)
 class GraphFilter(nn.Module):
     """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
 
-    Groups of features φ_k are of vectors turned to their principal axes, so that a weight is of one
-    axis in one group: few weights, which overfit little. Single features s_j have a vector each,
-    all features a share in the bias, products of features nothing else. M is the identity, or for
-    d < D as free as the query map.
+    Groups of features φ_k are of vectors rotated to their principal axes, so that a weight is of
+    one axis in one group: few weights, which overfit little. Single features s_j have a vector
+    each, all features a share in the bias, products of features nothing else. M is the identity, or
+    for d < D as free as the query map.
 
     While it learns, all this is applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. The
     vertices' rows are then constants, and a step costs as much as the walks it learns from, however
-    large the graph is. Crossroads, vertices that so many walks come by that there is enough to
-    learn from, have a shift of x and a bias of their own besides.
+    large the graph is. Hubs, vertices that so many walks come by that there is enough to learn
+    from, have a shift of x and a bias of their own besides.
 
     Axes along which the vectors do not differ are not seen, of vertices and queries alike: they
     tell no vertex from another, and what is learned of them would be learned from noise.
 
     Args:
-        features: features of every vertex, of vectors turned to their principal axes.
+        features: features of every vertex, of vectors rotated to their principal axes.
         vectors: scaled base vectors [n, dim].
         axes: principal axes of the vectors, in columns [dim, dim].
         sharpness: α, the inverse temperature.
         query_matrix: where the query map starts [d, dim]; None for the identity.
         scorer: what the start ranks like, l2 or ip.
-        crossroads: vertices with a shift of their own [h].
+        hubs: vertices with a shift of their own [h].
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class GraphFilter(nn.Module):
         sharpness: float,
         query_matrix: NDArray[np.float32] | None = None,
         scorer: Scorer = "l2",
-        crossroads: NDArray[np.int64] | None = None,
+        hubs: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
         dim = vectors.shape[1]
@@ -102,27 +102,27 @@ class GraphFilter(nn.Module):
         self.bias = nn.Parameter(torch.zeros(features.rows.shape[1]))
         is_projected = query_matrix is not None
         self.matrix = nn.Parameter(torch.from_numpy(start.copy()), requires_grad=is_projected)
-        turned = np.ascontiguousarray(start @ axes)  # M [d, dim]
-        self.mixing = nn.Parameter(torch.from_numpy(turned), requires_grad=is_projected)
-        self.crossroads = np.zeros(0, dtype=np.int64) if crossroads is None else crossroads
-        self.shift = nn.Parameter(torch.zeros(len(self.crossroads), dim + 1))
+        rotated = np.ascontiguousarray(start @ axes)  # M [d, dim]
+        self.mixing = nn.Parameter(torch.from_numpy(rotated), requires_grad=is_projected)
+        self.hubs = np.zeros(0, dtype=np.int64) if hubs is None else hubs
+        self.shift = nn.Parameter(torch.zeros(len(self.hubs), dim + 1))
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Features [n, n_features] and the biases that the start ranks with [n]."""
         return self.get_buffer("rows"), self.get_buffer("offset")
 
     def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
-        """Crossroads [h] and their shifts [h, dim + 1], the last column for biases."""
+        """Hubs [h] and their shifts [h, dim + 1], the last column for biases."""
         bias = self.sharpness * self.shift[:, -1:]
-        return self.crossroads, torch.cat([self.shift[:, :-1], bias], dim=1)
+        return self.hubs, torch.cat([self.shift[:, :-1], bias], dim=1)
 
     def queries(self, queries: Tensor) -> Tensor:
         """Map queries [batch, dim] to [batch, n_features]."""
         seen = queries if self.sight is None else queries @ self.sight
-        turned = seen @ self.matrix.T @ self.mixing  # [batch, dim]
+        rotated = seen @ self.matrix.T @ self.mixing  # [batch, dim]
         weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
-        grouped = (turned[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
-        moving = torch.cat([grouped, turned @ self.single.T], dim=1)
+        grouped = (rotated[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
+        moving = torch.cat([grouped, rotated @ self.single.T], dim=1)
         still = self.bias.shape[0] - moving.shape[1]  # products do not meet the query
         return self.sharpness * (functional.pad(moving, (0, still)) + self.bias)
 
@@ -134,8 +134,8 @@ def _sight(vectors: NDArray[np.float32], axes: NDArray[np.float32]) -> NDArray[n
         vectors: [n, dim].
         axes: principal axes, in columns [dim, dim].
     """
-    turned = (vectors - vectors.mean(axis=0, dtype=np.float64)) @ axes  # [n, dim]
-    squares = np.square(turned, out=turned)
+    rotated = (vectors - vectors.mean(axis=0, dtype=np.float64)) @ axes  # [n, dim]
+    squares = np.square(rotated, out=rotated)
     seen = axes[:, squares.max(axis=0) >= UNSEEN * squares.mean(axis=0).max()].astype(np.float64)
     if seen.shape[1] == axes.shape[1]:
         return None

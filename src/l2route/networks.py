@@ -309,9 +309,9 @@ class _Mean(torch.autograd.Function):
         )  # [n, width]
 
     @staticmethod
-    def backward(ctx: FunctionCtx, *slopes: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         starts, reverse_members, reverse_starts = ctx.saved_tensors  # type: ignore[attr-defined] # torch adds it at run time
-        shares = slopes[0] / starts.diff()[:, None]  # [n, width]
+        shares = gradients[0] / starts.diff()[:, None]  # [n, width]
         sums = functional.embedding_bag(
             reverse_members, shares, reverse_starts, mode="sum", include_last_offset=True
         )  # [n, width]

@@ -23,7 +23,7 @@ from l2route.training.problem import (
     CONFIRMING,
     Problem,
     calibrate_sharpness,
-    find_crossroads,
+    find_hubs,
 )
 from l2route.training.report import Report
 from l2route.training.run import Run
@@ -47,15 +47,13 @@ def make_model(
     if options.model == "gcn":
         return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
     axes = principal_axes(vectors)
-    turned = np.asarray(vectors @ axes, dtype=np.float32)
+    rotated = np.asarray(vectors @ axes, dtype=np.float32)
     is_projected = plain.query_matrix is not None
-    features = vertex_features(problem.graph, turned, with_products=is_projected)
+    features = vertex_features(problem.graph, rotated, with_products=is_projected)
     if options.hidden_dim is not None:
         return FilterNetwork(features.rows, vectors, plain.dim, sharpness, **shared)
-    crossroads = find_crossroads(problem, options)
-    return GraphFilter(
-        features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, crossroads
-    )
+    hubs = find_hubs(problem, options)
+    return GraphFilter(features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, hubs)
 
 
 def plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:

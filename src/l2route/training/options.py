@@ -86,7 +86,7 @@ class LearnOptions:
     free if that is less. A run is repeated to the last bit only with as much of it."""
     hidden_dim: int | None = None
     """Hidden units: of gcn's and ffn's feed-forward network, 1024 if not given, or of a layer in
-    the filter, which has none if not given. A filter that has one has no crossroads, and its steps
+    the filter, which has none if not given. A filter that has one has no hubs, and its steps
     go over the whole graph, as those of the networks do."""
     n_threads: int = 0
     """Threads for walks; 0 for all cores."""

@@ -303,7 +303,7 @@ def _from_base(
     return _Taught(base.vectors()[ids], nearest, ids, len(asked))
 
 
-def find_crossroads(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:
+def find_hubs(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:
     """Vertices that plain walks come by so often that they can learn a vector of their own."""
     sample = problem.train[:N_ASKED]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)

@@ -96,22 +96,22 @@ class Rollouts:
         vertex_rows, biases = self._vertex_rows(vectors, bias, shifts)
         query_rows = pad_rows(_array(routed))
         walks = self._walk(vertex_rows, biases, query_rows, batch, seed, routed.requires_grad)
-        slopes = []
+        gradients = []
         if routed.requires_grad:
-            slopes.append((routed, walks.query_gradient))
+            gradients.append((routed, walks.query_gradient))
         if vectors.requires_grad or bias.requires_grad:
             rows, sums = walks.vertex_gradient(query_rows, self.graph.n_vertices)
-            slopes += [(vectors, rows), (bias, sums)]
+            gradients += [(vectors, rows), (bias, sums)]
         if shifts is not None and shifts[1].requires_grad:
             ids, shift = shifts
             columns = pad_rows(query_rows[:, : shift.shape[1] - 1])
             rows, sums = walks.at(self._place_of(ids)).vertex_gradient(columns, len(ids))
-            slopes.append((shift, np.column_stack([rows[:, : shift.shape[1] - 1], sums])))
-        taught = [(output, slope) for output, slope in slopes if output.requires_grad]
+            gradients.append((shift, np.column_stack([rows[:, : shift.shape[1] - 1], sums])))
+        taught = [(output, gradient) for output, gradient in gradients if output.requires_grad]
         share = -1.0 / len(batch)  # the loss is the negative objective, averaged over walks
         torch.autograd.backward(
             [output for output, _ in taught],
-            [_like(output, slope) * share for output, slope in taught],
+            [_like(output, gradient) * share for output, gradient in taught],
         )
         return walks.lesson()
 
@@ -182,14 +182,14 @@ class _Walks:
 
     offsets: NDArray[np.int64]
     vertices: NDArray[np.int32]
-    slopes: NDArray[np.float32]
+    gradients: NDArray[np.float32]
     routing: NDArray[np.float32]
     topk: NDArray[np.float32]
     n_steps: NDArray[np.int32]
     is_found: NDArray[np.bool_]
     is_kept: NDArray[np.bool_]
     query_gradient: NDArray[np.float32]
-    """Sum of slope times vertex row over each query's visits [n_queries, width]."""
+    """Sum of gradient times vertex row over each query's visits [n_queries, width]."""
     n_threads: int
 
     def at(self, place_of: NDArray[np.int32]) -> "_Walks":
@@ -198,17 +198,20 @@ class _Walks:
         kept = places >= 0
         n_kept = np.concatenate([[0], np.cumsum(kept)])  # [n_visits + 1]
         return replace(
-            self, offsets=n_kept[self.offsets], vertices=places[kept], slopes=self.slopes[kept]
+            self,
+            offsets=n_kept[self.offsets],
+            vertices=places[kept],
+            gradients=self.gradients[kept],
         )
 
     def vertex_gradient(
         self, query_rows: NDArray[np.float32], n_vertices: int
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Sums of slope times query row [n_vertices, width] and of slopes [n_vertices]."""
+        """Sums of gradient times query row [n_vertices, width] and of gradients [n_vertices]."""
         return _core.vertex_gradient(
             offsets=self.offsets,
             vertices=self.vertices,
-            slopes=self.slopes,
+            gradients=self.gradients,
             query_rows=query_rows,
             n_vertices=n_vertices,
             n_threads=self.n_threads,
