@@ -94,6 +94,17 @@ def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpa
     assert not contest.is_won
 
 
+def test_contests_tell_how_many_queries_decided_them(
+    problem: Problem, plain: RoutingSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where time allows fewer of them than there are, that is the number that is told."""
+    assert RecallAim(problem, plain, OPTIONS, Clock(None)).n_confirming == 150
+    monkeypatch.setattr(RecallAim, "_affordable", lambda *_: 100)
+    aim = RecallAim(problem, plain, OPTIONS, Clock(None))
+    assert (aim.n_choosing, aim.n_confirming) == (100, 100)
+    assert len(aim._charged(plain)) == aim.n_confirming  # type: ignore[arg-type] # it is in reach
+
+
 def test_equal_spaces_are_not_better(problem: Problem, plain: RoutingSpace) -> None:
     """No query reads fewer bytes, and chance explains that."""
     contest = RecallAim(problem, plain, OPTIONS, Clock(None)).contest(

@@ -94,12 +94,7 @@ def open_regular(path: Path) -> BufferedReader:
             if error.errno == errno.ENXIO:  # sockets cannot be opened
                 raise ValueError(f"{path}: expected a regular file, got a socket") from None
             raise
-        try:
-            _check_regular(path, os.fstat(descriptor))
-        except ValueError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return _kept_if_regular(path, descriptor)
 
     return open(path, "rb", opener=opener)
 
@@ -160,6 +155,11 @@ def _open_lock(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
     except PermissionError:  # another user's; it can be locked all the same
         descriptor = os.open(path, os.O_RDONLY | flags)
+    return _kept_if_regular(path, descriptor)
+
+
+def _kept_if_regular(path: Path, descriptor: int) -> int:
+    """The descriptor of a regular file; that of anything else is closed, and an error raised."""
     try:
         _check_regular(path, os.fstat(descriptor))
     except ValueError:

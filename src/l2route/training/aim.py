@@ -39,6 +39,10 @@ class Aim(Protocol):
     """Time that choosing takes at the end of a run, for each share that is tried."""
     shares: tuple[float, ...]
     """Ways from the start of learning to its end that are tried."""
+    n_choosing: int
+    """Validation queries that choose."""
+    n_confirming: int
+    """Validation queries that contests are decided on."""
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """How far to go from the start of learning to its end, and the space that is there."""
@@ -60,6 +64,9 @@ class BudgetAim:
 
     def __init__(self, problem: Problem, options: LearnOptions) -> None:
         self.problem, self.options = problem, options
+        self.n_choosing, self.n_confirming = (
+            len(problem.nearest[part]) for part in (CHOOSING, CONFIRMING)
+        )
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """All of the way: states were validated at the budget as they came."""
@@ -102,6 +109,8 @@ class RecallAim:
             )
             for part in (CHOOSING, CONFIRMING)
         )
+        self.n_choosing = len(self.choosing.queries)
+        self.n_confirming = len(self.confirming.queries)
         calibrated, taken = timed(
             lambda: calibrate(searcher, self.choosing, self.k, self.recall, self.n_threads)
         )

@@ -152,7 +152,6 @@ def _report(
         float(problem.recalls(each, options, CONFIRMING).mean()) for each in (rivals[0], space)
     )
     cost = contests[0].ours / contests[0].theirs if contests else 1.0
-    n_validation = len(problem.validation.queries)
     return Report(
         k=options.k,
         recall=options.recall,
@@ -165,8 +164,8 @@ def _report(
         contests=tuple(contests),
         n_queries=problem.n_queries,
         n_distinct=problem.n_distinct,
-        n_choosing=n_validation - n_validation // 2,
-        n_confirming=n_validation // 2,
+        n_choosing=aim.n_choosing,
+        n_confirming=aim.n_confirming,
         n_steps=run.step,
         seconds=run.clock.spent(),
         sharpness=sharpness,

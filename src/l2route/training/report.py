@@ -83,7 +83,7 @@ class Report:
     n_choosing: int
     """Validation queries that the best state was chosen on."""
     n_confirming: int
-    """Validation queries that the figures of this report are of."""
+    """Validation queries that contests were decided on."""
     n_steps: int
     seconds: float
     sharpness: float
