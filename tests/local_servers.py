@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from l2route.download import RemoteFile
+from l2route.files.download import RemoteFile
 
 BODY = bytes(range(256)) * 8192  # 2 MiB: more than one chunk
 

@@ -26,7 +26,7 @@ from l2route.data import (
     normalize,
     split_learn,
 )
-from l2route.formats import read_array, write_array, write_hdf5, write_npz
+from l2route.files.formats import read_array, write_array, write_hdf5, write_npz
 
 MAX_CHECK_SECONDS = 20e-6  # measured 2.6 µs for one row of 128; the rest is for slow machines
 

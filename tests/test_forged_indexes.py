@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fuzzing import EFFORT
 from indexes import INDEXES, VALIDATION, N
+from l2route.files.storage import META, read_index, write_index
 from l2route.index import load
-from l2route.storage import META, read_index, write_index
 from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
 
 N_EACH = 24 * EFFORT

@@ -14,10 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_everything
+from l2route.files.storage import META, read_index, write_index
 from l2route.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.spaces import BaseVectors, pca_space
-from l2route.storage import META, read_index, write_index
 
 GOLDEN = Path(__file__).parent / "golden"
 

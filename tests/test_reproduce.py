@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from l2route import cli
 from l2route.data import Dataset, Metric
-from l2route.formats import read_npz
+from l2route.files.formats import read_npz
 from l2route.graph import Entry, GraphKind, GraphOptions, build_graph, report
 from l2route.metrics import recall_at, success_by_hops
 from l2route.reproduce import jobs, plan

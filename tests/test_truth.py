@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from l2route import truth as truth_module
 from l2route.data import METRICS, Dataset
-from l2route.formats import read_npz, write_array, write_npz
+from l2route.files.formats import read_npz, write_array, write_npz
 from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 

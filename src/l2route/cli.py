@@ -24,7 +24,8 @@ from l2route.data import Metric
 from l2route.demo import run_demo
 from l2route.duplicates import Duplicates
 from l2route.evaluation.commands import compare
-from l2route.formats import read_array
+from l2route.files.formats import read_array
+from l2route.files.storage import check_target
 from l2route.graph import (
     DEGREE,
     EF_CONSTRUCTION,
@@ -49,7 +50,6 @@ from l2route.learn_command import learn
 from l2route.progress import bar
 from l2route.query_commands import evaluate, search
 from l2route.reproduce import commands as paper
-from l2route.storage import check_target
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",

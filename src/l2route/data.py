@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.formats import (
+from l2route.files.formats import (
     first_nonfinite_row,
     list_keys,
     read_array,

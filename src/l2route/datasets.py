@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Dataset, Metric, normalize
-from l2route.download import Progress, RemoteFile, download
 from l2route.extras import install
-from l2route.formats import read_array
+from l2route.files.download import Progress, RemoteFile, download
+from l2route.files.formats import read_array
 
 _CHUNK_BYTES = 1 << 20
 _MAX_INFLATION = 32  # times its size that an archive may inflate to; public ones stay below four

@@ -14,6 +14,7 @@ from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
 from l2route.compression import Compression
 from l2route.data import Progress, check_metric
 from l2route.extras import install
+from l2route.files.storage import read_index
 from l2route.graph import (
     DEGREE,
     EF_CONSTRUCTION,
@@ -30,7 +31,6 @@ from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search import Plan, Searcher, SearchResult
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.state import Current, State
-from l2route.storage import read_index
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models import RoutingModel

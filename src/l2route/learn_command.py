@@ -17,7 +17,7 @@ from l2route.arguments import (
     above_zero,
     at_least,
 )
-from l2route.formats import read_array
+from l2route.files.formats import read_array
 from l2route.index import DEFAULT_BUDGET, RoutingIndex
 from l2route.index_commands import changed
 from l2route.memory import available_bytes

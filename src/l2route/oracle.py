@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.atomic import replacing
+from l2route.files.atomic import replacing
+from l2route.files.npy import map_npy, write_npy
 from l2route.graph import Graph, hops_from
 from l2route.memory import aligned_zeros
-from l2route.npy import map_npy, write_npy
 
 BLOCK_TARGETS = 512
 """Targets of a block: the bits of a cache line."""

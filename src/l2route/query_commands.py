@@ -27,7 +27,7 @@ from l2route.data import check_vectors
 from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
-from l2route.formats import read_array, write_npz
+from l2route.files.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
 from l2route.search import Searcher

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
-from l2route.formats import list_keys, read_array, read_npz, write_npz
+from l2route.files.formats import list_keys, read_array, read_npz, write_npz
 
 _CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth
 _BATCH = 4096  # queries between two reports of progress

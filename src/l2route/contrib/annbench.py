@@ -11,9 +11,9 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.atomic import replacing
 from l2route.compression import Compression
 from l2route.data import Metric
+from l2route.files.atomic import replacing
 from l2route.index import RoutingIndex
 
 METRICS: dict[str, Metric] = {

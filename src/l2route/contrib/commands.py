@@ -7,9 +7,9 @@ import faiss
 import typer
 
 from l2route.arguments import Index, Space
-from l2route.atomic import replacing
 from l2route.contrib.annbench import write_module
 from l2route.contrib.faiss_export import EF_SEARCH, to_faiss
+from l2route.files.atomic import replacing
 from l2route.index import load
 
 Directory = Annotated[

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from l2route.atomic import replacing
 from l2route.evaluation.plots import draw_recall_against_budget, draw_success_by_hops
 from l2route.evaluation.tables import Row
+from l2route.files.atomic import replacing
 from l2route.reproduce.plan import TOY_PICTURE
 from l2route.reproduce.store import Store
 from l2route.reproduce.summary import HEADINGS, Figure, Table, cells_of, contexts, skipped_in

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from l2route.atomic import open_regular, replacing
+from l2route.files.atomic import open_regular, replacing
 from l2route.training.problem import Sizes
 
 VERSION = 3

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from l2route.atomic import is_partial, open_regular, replacing, size_of
+from l2route.files.atomic import is_partial, open_regular, replacing, size_of
 
 
 def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:

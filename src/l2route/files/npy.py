@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.atomic import open_regular
+from l2route.files.atomic import open_regular
 
 
 def map_npy(path: Path) -> NDArray[Any]:

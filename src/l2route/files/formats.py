@@ -22,9 +22,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from l2route.atomic import open_regular, replacing, size_of
 from l2route.extras import install
-from l2route.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
+from l2route.files.atomic import open_regular, replacing, size_of
+from l2route.files.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
 
 _F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
 _U1, _I1 = np.dtype("u1"), np.dtype("i1")

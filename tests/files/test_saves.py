@@ -18,21 +18,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_storage import content, files_in, named_files, same, saved
 
 from fuzzing import EFFORT
 from indexes import QUERIES, built, same_results, with_everything
-from l2route import storage
-from l2route.atomic import locked
+from l2route.files import storage
+from l2route.files.atomic import locked
+from l2route.files.storage import LOCK, META, read_index, write_index
 from l2route.index import load
-from l2route.storage import LOCK, META, read_index, write_index
-from test_storage import content, files_in, named_files, same, saved
 
 WORKER = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_storage import content
-from l2route.storage import write_index
+from l2route.files.storage import write_index
 print("ready", flush=True)
 for line in sys.stdin:
     path, seed, n = line.rstrip("\\n").split("|")
@@ -164,7 +164,7 @@ def test_a_lock_is_let_go_of_by_a_process_that_ends_or_forks(tmp_path: Path) -> 
     script = f"""
 import time
 from pathlib import Path
-from l2route.atomic import locked
+from l2route.files.atomic import locked
 with locked(Path({str(tmp_path / LOCK)!r}), 1):
     print("locked", flush=True)
     time.sleep(600)
@@ -300,7 +300,7 @@ import errno, resource, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 from test_storage import content, files_in, named_files, same
-from l2route.storage import read_index, write_index
+from l2route.files.storage import read_index, write_index
 path = Path({str(tmp_path)!r})
 for limit in range(0, 200_000, 9_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

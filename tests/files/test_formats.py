@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from fuzzing import EFFORT
-from l2route.formats import (
+from l2route.files.formats import (
     SUFFIXES,
     first_nonfinite_row,
     list_keys,

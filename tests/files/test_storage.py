@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from l2route.storage import FORMAT, LOCK, META, SCHEMA, read_index, write_index
+from l2route.files.storage import FORMAT, LOCK, META, SCHEMA, read_index, write_index
 
 Content = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 """What is said of an index, and its arrays."""

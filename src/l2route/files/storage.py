@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.atomic import is_partial, locked, open_regular, replacing, sync
+from l2route.files.atomic import is_partial, locked, open_regular, replacing, sync
+from l2route.files.npy import map_npy, write_npy
 from l2route.memory import aligned_zeros
-from l2route.npy import map_npy, write_npy
 
 META = "meta.json"
 LOCK = ".lock"

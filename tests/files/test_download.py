@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from l2route import download as downloading
-from l2route.download import RemoteFile, download
+from l2route.files import download as downloading
+from l2route.files.download import RemoteFile, download
 from local_servers import BODY, FtpHandler, running, serving
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NoReturn
 
-from l2route.atomic import open_regular, publish, replacing, size_of
+from l2route.files.atomic import open_regular, publish, replacing, size_of
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and the bytes in all, if known."""

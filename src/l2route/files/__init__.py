@@ -1,0 +1,1 @@
+"""Files: opened with distrust, replaced whole, kept as an index, fetched."""
