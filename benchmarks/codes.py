@@ -15,7 +15,7 @@ from pathlib import Path
 from l2route import RoutingIndex
 from l2route.calibration import N_KEPT
 from l2route.compression import COMPRESSIONS
-from l2route.data import Dataset
+from l2route.data.vectors import Dataset
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, served_graph
 

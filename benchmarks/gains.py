@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from l2route import RoutingIndex
-from l2route.data import Dataset
-from l2route.metrics import recall_at
+from l2route.data.metrics import recall_at
+from l2route.data.truth import Truth, exact_neighbors
+from l2route.data.vectors import Dataset
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import pca_space
-from l2route.truth import Truth, exact_neighbors
 
 
 def plain_search(

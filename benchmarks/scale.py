@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from growth import peak_mb, synthetic, timed
 from l2route import RoutingIndex
 from l2route.calibration import N_KEPT
-from l2route.data import Dataset
-from l2route.datasets import demo_words
+from l2route.data.public import demo_words
+from l2route.data.vectors import Dataset
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import (
     N_ANSWERS,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import N_KEPT
-from l2route.data import Dataset, normalize
+from l2route.data.vectors import Dataset, normalize
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, Method, served_graph
 from l2route.evaluation.peers import FaissHnsw, Hnswlib, Usearch

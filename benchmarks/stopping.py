@@ -16,7 +16,7 @@ import numpy as np
 from l2route import RoutingIndex
 from l2route.calibration import N_KEPT, Setting, Validation, cheapest_beam, cheapest_slack
 from l2route.compression import COMPRESSIONS
-from l2route.data import Dataset
+from l2route.data.vectors import Dataset
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from l2route import RoutingIndex
-from l2route.datasets import demo_words
+from l2route.data.public import demo_words
 from l2route.features import propagate
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from l2route import RoutingIndex
 from l2route.calibration import Validation, calibrate
-from l2route.datasets import demo_words
+from l2route.data.public import demo_words
 from l2route.memory import pad_rows
 from l2route.search import Searcher
 from l2route.spaces import RoutingSpace

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from l2route.cli import main
 from l2route.contrib.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
-from l2route.truth import exact_neighbors
+from l2route.data.truth import exact_neighbors
 
 N, DIM, K = 800, 24, 10
 IMAGES = {"ann-benchmarks": "docker_tag", "vibe": "singularity_image"}

@@ -117,7 +117,7 @@ def test_module_imports_only_from_its_left(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("source", "n_upward"),
     [
-        ("from l2route.data import Metric", 0),
+        ("from l2route.data.vectors import Metric", 0),
         ("from l2route import _core", 0),
         ("import l2route.memory", 0),
         ("import numpy as np", 0),

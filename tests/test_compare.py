@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from l2route.cli import main
-from l2route.data import Dataset
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import Dataset
 from l2route.evaluation import commands, speeds
 from l2route.evaluation import compare as comparing
 from l2route.evaluation.compare import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import VARIANTS, Variant
-from l2route.truth import exact_neighbors
 
 N, DIM = 500, 16
 

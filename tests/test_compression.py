@@ -22,7 +22,7 @@ from l2route.compression import (
     random_rotation,
     to_float16,
 )
-from l2route.data import METRICS
+from l2route.data.vectors import METRICS
 from l2route.index import RoutingIndex, load
 from l2route.memory import pad_rows, padded_dim
 from l2route.search import Searcher

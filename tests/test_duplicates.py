@@ -10,12 +10,12 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex, duplicates
-from l2route.data import METRICS, Metric
+from l2route.data.metrics import knn_recall_at
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import METRICS, Metric
 from l2route.duplicates import FAN_OUT, Duplicates
 from l2route.graph import GRAPH_KINDS, Graph, GraphKind, hops_from, report
-from l2route.metrics import knn_recall_at
 from l2route.spaces import BaseVectors
-from l2route.truth import exact_neighbors
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")

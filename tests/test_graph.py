@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.data import METRICS, normalize
+from l2route.data.vectors import METRICS, normalize
 from l2route.entry_points import longest, medoid, medoids
 from l2route.graph import (
     GRAPH_KINDS,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from l2route.data import METRICS, normalize
+from l2route.data.vectors import METRICS, normalize
 from l2route.graph import Graph
 from l2route.imports import from_faiss, from_hnswlib, import_faiss, import_hnswlib
 from l2route.index import RoutingIndex

@@ -27,12 +27,12 @@ from indexes import (
     same_results,
     with_everything,
 )
-from l2route.data import METRICS
+from l2route.data.truth import exact_distances, exact_neighbors
+from l2route.data.vectors import METRICS
 from l2route.graph import Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
 from l2route.search import SearchResult
 from l2route.spaces import BaseVectors, Budget, pca_space
-from l2route.truth import exact_distances, exact_neighbors
 
 
 def test_eight_threads_get_the_answers_of_one(index: RoutingIndex) -> None:

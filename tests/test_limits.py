@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, VECTORS, N, built, same_results
 from l2route import _core
-from l2route.data import MAX_LENGTH, METRICS, Metric, normalize
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import MAX_LENGTH, METRICS, Metric, normalize
 from l2route.index import RoutingIndex
 from l2route.search import MAX_K
-from l2route.truth import exact_neighbors
 from test_index import island, run_apart
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l2route.data import Dataset, Metric
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import Dataset, Metric
 from l2route.evaluation import peers
 from l2route.evaluation.methods import (
     METHODS,
@@ -21,7 +22,6 @@ from l2route.evaluation.methods import (
     make_methods,
 )
 from l2route.evaluation.peers import Annoy, FaissHnsw
-from l2route.truth import exact_neighbors
 
 N, DIM, K = 400, 8, 10
 HARD = {"annoy": 100_000, "pynndescent": 500}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.memory import pad_rows
 from l2route.spaces import BaseVectors, RoutingSpace, with_origin
 

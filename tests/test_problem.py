@@ -8,7 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex
-from l2route.data import Metric
+from l2route.data.truth import Truth, exact_neighbors
+from l2route.data.vectors import Metric
 from l2route.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import Searcher
@@ -18,7 +19,6 @@ from l2route.training.base_queries import base_as_queries, look_alike, nearest_o
 from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem, find_hubs, pose
-from l2route.truth import Truth, exact_neighbors
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
 DIM = 8

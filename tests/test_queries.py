@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex
 from l2route.calibration import CalibrationWarning
-from l2route.data import Metric, normalize
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import Metric, normalize
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, pose
 from l2route.training.queries import (
@@ -22,7 +23,6 @@ from l2route.training.queries import (
     hold_out,
     n_validation_of,
 )
-from l2route.truth import exact_neighbors
 
 DIM = 8
 OPTIONS = LearnOptions(budget=48, rerank=4, steps=1, learns_from_base=False)

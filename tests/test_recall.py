@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from l2route import RoutingIndex, load
-from l2route.data import Metric
-from l2route.datasets import demo_words
-from l2route.metrics import knn_recall_at, recall_at
-from l2route.truth import Truth, exact_neighbors
+from l2route.data.metrics import knn_recall_at, recall_at
+from l2route.data.public import demo_words
+from l2route.data.truth import Truth, exact_neighbors
+from l2route.data.vectors import Metric
 
 # Recall@1 of 1,000 words among 10,000 (glove.6B.50d, split seed 0; NSW, degree 16, efConstruction
 # 300, entry 0, seed 0), measured by this test. A standard error is at most 0.016.

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex, _core, from_faiss, load, reachability
-from l2route.datasets import demo_words
+from l2route.data.metrics import knn_recall_at
+from l2route.data.public import demo_words
+from l2route.data.truth import exact_neighbors
 from l2route.graph import Graph, UpperLayer, compact_rows, report
 from l2route.memory import pad_rows
-from l2route.metrics import knn_recall_at
 from l2route.refinement import refine_graph
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors
-from l2route.truth import exact_neighbors
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(600, 12)).astype(np.float32)

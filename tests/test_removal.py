@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route.data import METRICS, Metric
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import METRICS, Metric
 from l2route.graph import Graph, UpperLayer, compact_rows, hops_from
 from l2route.imports import from_hnswlib, import_hnswlib
 from l2route.removal import remove_vertices
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, original_space
-from l2route.truth import exact_neighbors
 
 N, DIM = 600, 10
 VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)

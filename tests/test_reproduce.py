@@ -15,10 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import cli
-from l2route.data import Dataset, Metric
+from l2route.data.metrics import recall_at, success_by_hops
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import Dataset, Metric
 from l2route.files.formats import read_npz
 from l2route.graph import Entry, GraphKind, GraphOptions, build_graph, report
-from l2route.metrics import recall_at, success_by_hops
 from l2route.reproduce import jobs, plan
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop, paper_index
 from l2route.reproduce.page import page
@@ -26,7 +27,6 @@ from l2route.reproduce.plan import Cell, Method, PaperDataset, read_experiment
 from l2route.reproduce.runner import Progress, run_experiments
 from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from l2route.reproduce.summary import Figure, Gain, as_markdown, cells_of, points, summarize
-from l2route.truth import exact_neighbors
 
 MINUTES = 0.002
 DATA_FACTS = ("n_base", "n_learn", "n_query", "dim", "metric")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from beam_search_twin import Slack, beam_search, slack_search
 from conftest import SmallWorld
 from l2route import _core
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.graph import Graph, GraphOptions, UpperLayer, build_graph
 from l2route.memory import pad_rows, padded_dim
 from l2route.search import Searcher, SearchResult

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from l2route import RoutingIndex, load
-from l2route.datasets import demo_words
+from l2route.data.public import demo_words
+from l2route.data.truth import exact_neighbors
 from l2route.graph import UpperLayer
 from l2route.models import GraphFilter, space_of
 from l2route.search import Searcher
@@ -29,7 +30,6 @@ from l2route.training.options import LearnOptions
 from l2route.training.problem import CONFIRMING, Problem, Sizes, calibrate_sharpness, pose
 from l2route.training.report import Contest
 from l2route.training.rollout import Lesson, WalkOptions
-from l2route.truth import exact_neighbors
 
 OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=1000)
 ENOUGH = 400

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import check_lengths, check_vectors, normalize
-from l2route.metrics import knn_recall_at
+from l2route.data.metrics import knn_recall_at
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors
-from l2route.truth import exact_neighbors
 
 DEPTH = 100
 """True neighbours kept of each query, at the most."""

@@ -13,14 +13,14 @@ from rich.table import Table
 from typer.main import get_command
 
 from l2route import __version__
-from l2route import datasets as public
 from l2route.arguments import (
     Json,
     at_least,
     numbers,
 )
 from l2route.contrib.commands import export
-from l2route.data import Metric
+from l2route.data import public
+from l2route.data.vectors import Metric
 from l2route.demo import run_demo
 from l2route.duplicates import Duplicates
 from l2route.evaluation.commands import compare

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
 from l2route.duplicates import Duplicates
 from l2route.entry_points import faiss_seed, longest, medoid, medoids
 from l2route.knn import faiss_metric, knn_lists

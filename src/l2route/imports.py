@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import METRICS, Metric, check_metric, check_vectors
+from l2route.data.vectors import METRICS, Metric, check_metric, check_vectors
 from l2route.graph import (
     Entry,
     Graph,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from l2route import changes
 from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
 from l2route.compression import Compression
-from l2route.data import Progress, check_metric
+from l2route.data.vectors import Progress, check_metric
 from l2route.extras import install
 from l2route.files.storage import read_index
 from l2route.graph import (

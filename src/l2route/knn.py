@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.entry_points import faiss_seed
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.graph import Graph
 
 N_VERTICES, N_LINKS, N_OTHERS = 256, 32, 32

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from l2route.calibration import Loss, Setting, Validation
 from l2route.compression import LARGEST_CODES
-from l2route.data import check_metric
+from l2route.data.vectors import check_metric
 from l2route.files.formats import first_nonfinite_row
 from l2route.files.storage import write_index
 from l2route.graph import Graph, UpperLayer

@@ -23,7 +23,8 @@ from l2route.arguments import (
     fractions,
     numbers,
 )
-from l2route.data import check_vectors
+from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
+from l2route.data.vectors import check_vectors
 from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
@@ -31,7 +32,6 @@ from l2route.files.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
 from l2route.search import Searcher
-from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")

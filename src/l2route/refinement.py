@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.data import Progress, ignore
+from l2route.data.vectors import Progress, ignore
 from l2route.duplicates import Duplicates
 from l2route.graph import Graph, UpperLayer
 from l2route.memory import aligned_rows, pad_rows

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.compression import Compression
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.files.atomic import replacing
 from l2route.index import RoutingIndex
 

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.compression import decode_rows
+from l2route.data.metrics import knn_recall_at
+from l2route.data.truth import exact_neighbors
 from l2route.graph import Graph, UpperLayer
 from l2route.index import RoutingIndex
 from l2route.knn import faiss_metric
-from l2route.metrics import knn_recall_at
 from l2route.spaces import BaseVectors, RoutingSpace
-from l2route.truth import exact_neighbors
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless another is asked for."""

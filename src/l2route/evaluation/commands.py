@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from l2route.arguments import above_zero, at_least
-from l2route.data import Dataset, Metric
+from l2route.data.vectors import Dataset, Metric
 from l2route.evaluation import speeds
 from l2route.evaluation.compare import Comparison, check_methods
 from l2route.evaluation.compare import compare as run_comparison

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from l2route.calibration import OutOfReachError
-from l2route.data import Dataset
+from l2route.data.vectors import Dataset
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, VARIANTS, Method, Variant

@@ -1,9 +1,9 @@
 """Recall of answers, by the true distances of what they name."""
 
-from l2route.data import Dataset
+from l2route.data.metrics import knn_recall_at
+from l2route.data.truth import exact_distances, exact_neighbors
+from l2route.data.vectors import Dataset
 from l2route.evaluation.peers import Ids
-from l2route.metrics import knn_recall_at
-from l2route.truth import exact_distances, exact_neighbors
 
 
 class Judge:

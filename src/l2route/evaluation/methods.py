@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from l2route.calibration import N_KEPT
 from l2route.compression import Compression
-from l2route.data import Dataset
+from l2route.data.vectors import Dataset
 from l2route.evaluation.peers import (
     Annoy,
     FaissHnsw,

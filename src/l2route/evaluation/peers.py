@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Dataset, Metric, normalize
+from l2route.data.vectors import Dataset, Metric, normalize
 from l2route.graph import faiss_threads
 from l2route.knn import faiss_metric
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Dataset
+from l2route.data.metrics import first_hops, recall_at
+from l2route.data.truth import Truth, exact_distances, exact_neighbors
+from l2route.data.vectors import Dataset
 from l2route.evaluation.methods import knob_for, make_methods
 from l2route.graph import Entry, GraphKind, GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.metrics import first_hops, recall_at
 from l2route.reproduce.plan import Cell, Method
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors, original_space, pca_space
@@ -27,7 +28,6 @@ from l2route.training.log import Event
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import pose
-from l2route.truth import Truth, exact_distances, exact_neighbors
 
 N_TUNING = 2000
 """Training queries that a graph or a peer's knob is chosen on."""

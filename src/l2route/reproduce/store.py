@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.truth import Truth
 from l2route.evaluation.context import context
 from l2route.files.atomic import replacing
 from l2route.files.formats import read_npz, write_npz
 from l2route.reproduce.jobs import Job, Outcome, Source
 from l2route.reproduce.plan import EXPERIMENTS, Cell, Experiment
-from l2route.truth import Truth
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.metrics import recall_per_query, standard_error
 from l2route.evaluation.tables import MISSING
-from l2route.metrics import recall_per_query, standard_error
 from l2route.reproduce.plan import Cell
 from l2route.reproduce.store import PlannedCell, PlannedTable, Result, Store
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from l2route.data.truth import exact_neighbors
 from l2route.evaluation.toy_plot import Drawing, Panel, plot_toy
 from l2route.graph import Graph, compact_rows, hops_from
 from l2route.knn import knn_lists
@@ -25,7 +26,6 @@ from l2route.training.log import Event
 from l2route.training.loop import learn_space, torch_threads
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, pose
-from l2route.truth import exact_neighbors
 
 N_POINTS = 33
 HIDDEN_DIM = 128

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import N_KEPT, OutOfReachError, Setting, Validation, calibrate
-from l2route.metrics import knn_recall_per_query
+from l2route.data.metrics import knn_recall_per_query
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import Budget, RoutingSpace
 from l2route.training.clock import Clock, timed

@@ -3,13 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.truth import exact_neighbors
 from l2route.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, original_space
 from l2route.training.clock import timed
 from l2route.training.options import LearnOptions
-from l2route.truth import exact_neighbors
 
 N_COMPARED = 50_000
 """Base vectors and queries that are held against each other."""

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import DEPTH, N_KEPT, Validation
-from l2route.data import Progress, check_vectors, normalize
+from l2route.data.metrics import knn_recall_per_query
+from l2route.data.truth import Truth, exact_neighbors
+from l2route.data.vectors import Progress, check_vectors, normalize
 from l2route.graph import Graph
-from l2route.metrics import knn_recall_per_query
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, RoutingSpace, original_space
 from l2route.training.base_queries import (
@@ -23,7 +24,6 @@ from l2route.training.clock import Clock, timed
 from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
 from l2route.training.queries import QueryLog, answer_radius, hold_out, n_validation_of
-from l2route.truth import Truth, exact_neighbors
 
 SHARPNESS = 3.0
 """Softmax of scores in units of the gap between the best and the eighth best visited."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric
+from l2route.data.vectors import Metric
 from l2route.duplicates import Duplicates
 
 MIN_VALIDATION = 400

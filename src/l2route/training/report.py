@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.metrics import paired_p_value
+from l2route.data.metrics import paired_p_value
 
 CONFIDENCE = 0.99
 """With which a learned space has to be better, in a one-sided paired test, to be kept."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from l2route.metrics import (
+from l2route.data.metrics import (
     TOLERANCE,
     knn_recall_at,
     knn_recall_per_query,

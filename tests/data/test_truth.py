@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from l2route import truth as truth_module
-from l2route.data import METRICS, Dataset
+from l2route.data import truth as truth_module
+from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
+from l2route.data.vectors import METRICS, Dataset
 from l2route.files.formats import read_npz, write_array, write_npz
-from l2route.truth import Truth, exact_distances, exact_neighbors, read_truth
 
 
 def slow_distance(query: NDArray[Any], vector: NDArray[Any], metric: str) -> float:

@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
 from l2route.files.formats import list_keys, read_array, read_npz, write_npz
 
 _CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from l2route.data import (
+from l2route.data.vectors import (
     MAX_LENGTH,
     METRICS,
     Dataset,

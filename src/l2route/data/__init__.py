@@ -1,0 +1,1 @@
+"""Vectors, datasets and what is true of them."""
