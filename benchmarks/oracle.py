@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph import Graph, hops_from
+from l2route.graph.graph import Graph, hops_from
 from l2route.index import load
 from l2route.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
 

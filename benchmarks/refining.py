@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from l2route import RoutingIndex
 from l2route.calibration import Validation, cheapest_slack
 from l2route.data.vectors import Dataset
-from l2route.graph import Graph, report
+from l2route.graph.graph import Graph, report
 from l2route.spaces import BaseVectors
 from stopping import TARGETS, given, walked
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 
 
 @dataclass

@@ -8,7 +8,7 @@ from hypothesis import settings
 from numpy.typing import NDArray
 
 from indexes import INDEXES
-from l2route.graph import Graph, GraphOptions, build_graph
+from l2route.graph.graph import Graph, GraphOptions, build_graph
 from l2route.index import RoutingIndex
 from l2route.spaces import BaseVectors, RoutingSpace, original_space
 

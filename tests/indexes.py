@@ -9,7 +9,7 @@ import hnswlib
 import numpy as np
 
 from l2route.compression import Compression
-from l2route.graph import GRAPH_KINDS, GraphOptions, build_graph
+from l2route.graph.graph import GRAPH_KINDS, GraphOptions, build_graph
 from l2route.imports import from_hnswlib
 from l2route.index import RoutingIndex
 from l2route.search import SearchResult

@@ -13,7 +13,7 @@ from l2route.calibration import DEPTH, N_KEPT, Setting, Validation
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS
 from l2route.evaluation.measure import measure
-from l2route.graph import GraphOptions, build_graph
+from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.spaces import BaseVectors
 

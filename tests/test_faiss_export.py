@@ -18,7 +18,7 @@ from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.evaluation.judge import Judge
-from l2route.graph import Graph, GraphKind
+from l2route.graph.graph import Graph, GraphKind
 from l2route.spaces import BaseVectors, RoutingSpace
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fuzzing import EFFORT
 from l2route.files.storage import LOCK, META, _checksum
-from l2route.graph import GraphOptions, build_graph
+from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.spaces import BaseVectors, RoutingSpace, pca_space
 

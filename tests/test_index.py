@@ -29,7 +29,7 @@ from indexes import (
 )
 from l2route.data.truth import exact_distances, exact_neighbors
 from l2route.data.vectors import METRICS
-from l2route.graph import Graph, GraphOptions, build_graph, report
+from l2route.graph.graph import Graph, GraphOptions, build_graph, report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
 from l2route.search import SearchResult
 from l2route.spaces import BaseVectors, Budget, pca_space

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_everything
 from l2route.files.storage import META, read_index, write_index
-from l2route.graph import GraphOptions, build_graph
+from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.spaces import BaseVectors, pca_space
 

@@ -6,7 +6,7 @@ import torch
 from numpy.typing import NDArray
 
 from l2route.features import principal_axes, vertex_features
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.models import GraphFilter, space_of
 
 N, DIM, SHARPNESS = 60, 6, 7.0

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route.features import vertex_features
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.networks import (
     FeedForward,
     FilterNetwork,

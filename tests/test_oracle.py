@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph import Graph, compact_rows, hops_from
+from l2route.graph.graph import Graph, compact_rows, hops_from
 from l2route.oracle import (
     BLOCK_TARGETS,
     MAX_HOPS,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Metric
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, Budget, original_space

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex
 from l2route.data.vectors import METRICS, Metric
-from l2route.graph import Graph, GraphOptions, build_graph, compact_rows, report
+from l2route.graph.graph import Graph, GraphOptions, build_graph, compact_rows, report
 from l2route.reachability import LOST, ROOT, _link, connect_graph
 from l2route.spaces import BaseVectors
 

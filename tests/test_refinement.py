@@ -16,7 +16,7 @@ from l2route import RoutingIndex, _core, from_faiss, load, reachability
 from l2route.data.metrics import knn_recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
-from l2route.graph import Graph, UpperLayer, compact_rows, report
+from l2route.graph.graph import Graph, UpperLayer, compact_rows, report
 from l2route.memory import pad_rows
 from l2route.refinement import refine_graph
 from l2route.search import Searcher

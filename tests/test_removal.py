@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
-from l2route.graph import Graph, UpperLayer, compact_rows, hops_from
+from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
 from l2route.imports import from_hnswlib, import_hnswlib
 from l2route.removal import remove_vertices
 from l2route.search import Searcher

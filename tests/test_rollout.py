@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer
 from l2route.memory import pad_rows
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, Budget, RoutingSpace

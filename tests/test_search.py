@@ -10,7 +10,7 @@ from beam_search_twin import Slack, beam_search, slack_search
 from conftest import SmallWorld
 from l2route import _core
 from l2route.data.vectors import Metric
-from l2route.graph import Graph, GraphOptions, UpperLayer, build_graph
+from l2route.graph.graph import Graph, GraphOptions, UpperLayer, build_graph
 from l2route.memory import pad_rows, padded_dim
 from l2route.search import Searcher, SearchResult
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from l2route.cli import main
 from l2route.evaluation.toy_plot import Drawing, Panel, draw_toy
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.memory import pad_rows
 from l2route.models import space_of
 from l2route.reproduce import toy

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from l2route import RoutingIndex, load
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
-from l2route.graph import UpperLayer
+from l2route.graph.graph import UpperLayer
 from l2route.models import GraphFilter, space_of
 from l2route.search import Searcher
 from l2route.spaces import Budget, original_space

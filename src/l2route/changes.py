@@ -9,7 +9,7 @@ from l2route import _core
 from l2route.calibration import Loss, Validation
 from l2route.compression import Compression, compress_space, to_float16
 from l2route.data.vectors import Progress
-from l2route.graph import numbers_in
+from l2route.graph.graph import numbers_in
 from l2route.memory import aligned_rows
 from l2route.refinement import refine_graph
 from l2route.search import Searcher, check_inlined

@@ -22,11 +22,11 @@ from l2route.contrib.commands import export
 from l2route.data import public
 from l2route.data.vectors import Metric
 from l2route.demo import run_demo
-from l2route.duplicates import Duplicates
 from l2route.evaluation.commands import compare
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
-from l2route.graph import (
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.graph import (
     DEGREE,
     EF_CONSTRUCTION,
     Entry,

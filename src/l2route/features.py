@@ -6,7 +6,7 @@ from itertools import combinations_with_replacement, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 
 
 @dataclass(frozen=True, slots=True)

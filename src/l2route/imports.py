@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import METRICS, Metric, check_metric, check_vectors
-from l2route.graph import (
+from l2route.graph.graph import (
     Entry,
     Graph,
     UpperLayer,

@@ -15,7 +15,7 @@ from l2route.compression import Compression
 from l2route.data.vectors import Progress, check_metric
 from l2route.extras import install
 from l2route.files.storage import read_index
-from l2route.graph import (
+from l2route.graph.graph import (
     DEGREE,
     EF_CONSTRUCTION,
     Entry,

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 
 N_VERTICES, N_LINKS, N_OTHERS = 256, 32, 32
 """Vertices that are looked at, of each so many links and vertices drawn at random."""

@@ -14,7 +14,7 @@ from l2route.compression import LARGEST_CODES
 from l2route.data.vectors import check_metric
 from l2route.files.formats import first_nonfinite_row
 from l2route.files.storage import write_index
-from l2route.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer
 from l2route.spaces import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
 
 Record = TypeVar("Record", Setting, Loss)

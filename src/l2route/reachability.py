@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Progress, ignore
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, original_space
 

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import Progress, ignore
-from l2route.duplicates import Duplicates
-from l2route.graph import Graph, UpperLayer
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.graph import Graph, UpperLayer
 from l2route.memory import aligned_rows, pad_rows
 from l2route.reachability import connect_graph, nearest_found
 from l2route.search import MAX_THREADS, Searcher

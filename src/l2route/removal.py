@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph import Graph, UpperLayer, compact_rows, hops_from
+from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
 from l2route.reachability import connect_graph
 from l2route.spaces import BaseVectors
 

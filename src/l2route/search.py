@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import as_array, check_vectors
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.memory import aligned_rows, available_bytes, pad_rows, padded_dim
 from l2route.spaces import BaseVectors, Budget, RoutingSpace, spent
 

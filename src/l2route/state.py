@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.calibration import Loss, Setting, Validation
-from l2route.graph import Graph, report
+from l2route.graph.graph import Graph, report
 from l2route.parts import Parts, described
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, RoutingSpace, original_space

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from l2route.compression import decode_rows
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_neighbors
-from l2route.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer
+from l2route.graph.knn import faiss_metric
 from l2route.index import RoutingIndex
-from l2route.knn import faiss_metric
 from l2route.spaces import BaseVectors, RoutingSpace
 
 EF_SEARCH = 64

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Dataset, Metric, normalize
-from l2route.graph import faiss_threads
-from l2route.knn import faiss_metric
+from l2route.graph.graph import faiss_threads
+from l2route.graph.knn import faiss_metric
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.float32]

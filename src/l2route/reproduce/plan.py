@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from l2route.graph import GRAPH_KINDS, GraphKind
+from l2route.graph.graph import GRAPH_KINDS, GraphKind
 from l2route.spaces import Budget
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 

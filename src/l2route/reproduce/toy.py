@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from l2route.data.truth import exact_neighbors
 from l2route.evaluation.toy_plot import Drawing, Panel, plot_toy
-from l2route.graph import Graph, compact_rows, hops_from
-from l2route.knn import knn_lists
+from l2route.graph.graph import Graph, compact_rows, hops_from
+from l2route.graph.knn import knn_lists
 from l2route.progress import bar
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, RoutingSpace, original_space

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.truth import exact_neighbors
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
 from l2route.search import Searcher
 from l2route.spaces import BaseVectors, original_space

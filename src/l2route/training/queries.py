@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
-from l2route.duplicates import Duplicates
+from l2route.graph.duplicates import Duplicates
 
 MIN_VALIDATION = 400
 """Validation queries that a short log is cut for, though never more than a third of it."""

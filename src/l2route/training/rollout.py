@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route import _core
-from l2route.graph import Graph
+from l2route.graph.graph import Graph
 from l2route.memory import pad_rows
 from l2route.models import RoutingModel, ShiftedModel
 from l2route.oracle import HopOracle

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from l2route import RoutingIndex, duplicates
+from l2route import RoutingIndex
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
-from l2route.duplicates import FAN_OUT, Duplicates
-from l2route.graph import GRAPH_KINDS, Graph, GraphKind, hops_from, report
+from l2route.graph import duplicates
+from l2route.graph.duplicates import FAN_OUT, Duplicates
+from l2route.graph.graph import GRAPH_KINDS, Graph, GraphKind, hops_from, report
 from l2route.spaces import BaseVectors
 
 KINDS_AND_METRICS = [

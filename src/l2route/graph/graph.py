@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
-from l2route.duplicates import Duplicates
-from l2route.entry_points import faiss_seed, longest, medoid, medoids
-from l2route.knn import faiss_metric, knn_lists
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.entry import faiss_seed, longest, medoid, medoids
+from l2route.graph.knn import faiss_metric, knn_lists
 from l2route.memory import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import METRICS, normalize
-from l2route.entry_points import longest, medoid, medoids
-from l2route.graph import (
+from l2route.graph.entry import longest, medoid, medoids
+from l2route.graph.graph import (
     GRAPH_KINDS,
     Entry,
     Graph,
@@ -32,7 +32,7 @@ from l2route.graph import (
     hops_from,
     report,
 )
-from l2route.knn import knn_lists
+from l2route.graph.knn import knn_lists
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")
@@ -259,7 +259,7 @@ def test_nsg_ends(vectors: str, degree: int) -> None:
     """
     script = f"""
 import numpy as np
-from l2route.graph import GraphOptions, build_graph
+from l2route.graph.graph import GraphOptions, build_graph
 def normal(*shape):
     return np.random.default_rng(0).normal(size=shape)
 try:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
-from l2route.entry_points import faiss_seed
+from l2route.graph.entry import faiss_seed
 
 
 def faiss_metric(metric: Metric) -> int:
