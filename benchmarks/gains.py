@@ -18,8 +18,8 @@ from l2route import RoutingIndex
 from l2route.data.metrics import recall_at
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Dataset
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import pca_space
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import pca_space
 
 
 def plain_search(

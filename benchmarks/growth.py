@@ -24,7 +24,7 @@ from l2route import RoutingIndex
 from l2route.features import vertex_features
 from l2route.models import space_of
 from l2route.oracle import BLOCK_TARGETS, HopOracle
-from l2route.spaces import original_space
+from l2route.search.space import original_space
 from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, calibrate_sharpness, pose

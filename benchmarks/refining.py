@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator
 
 from l2route import RoutingIndex
-from l2route.calibration import Validation, cheapest_slack
 from l2route.data.vectors import Dataset
 from l2route.graph.graph import Graph, report
-from l2route.spaces import BaseVectors
+from l2route.search.calibrate import Validation, cheapest_slack
+from l2route.search.space import BaseVectors
 from stopping import TARGETS, given, walked
 
 

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from growth import peak_mb, synthetic, timed
 from l2route import RoutingIndex
-from l2route.calibration import N_KEPT
 from l2route.data.public import demo_words
 from l2route.data.vectors import Dataset
 from l2route.evaluation.judge import Judge
@@ -35,6 +34,7 @@ from l2route.evaluation.methods import (
     served_graph,
 )
 from l2route.evaluation.peers import Hnswlib
+from l2route.search.calibrate import N_KEPT
 
 TARGET = 0.95
 MAX_EF = 2000

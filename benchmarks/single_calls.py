@@ -18,12 +18,12 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.calibration import N_KEPT
 from l2route.data.vectors import Dataset, normalize
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, Method, served_graph
 from l2route.evaluation.peers import FaissHnsw, Hnswlib, Usearch
 from l2route.index import RoutingIndex
+from l2route.search.calibrate import N_KEPT
 
 BLOCK = 500
 Ask = Callable[[NDArray[np.float32]], object]

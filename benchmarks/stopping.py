@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from l2route import RoutingIndex
-from l2route.calibration import N_KEPT, Setting, Validation, cheapest_beam, cheapest_slack
-from l2route.compression import COMPRESSIONS
 from l2route.data.vectors import Dataset
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import BaseVectors
+from l2route.search.calibrate import N_KEPT, Setting, Validation, cheapest_beam, cheapest_slack
+from l2route.search.codes import COMPRESSIONS
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import BaseVectors
 
 TARGETS = (0.90, 0.95, 0.99)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from indexes import INDEXES
 from l2route.graph.graph import Graph, GraphOptions, build_graph
 from l2route.index import RoutingIndex
-from l2route.spaces import BaseVectors, RoutingSpace, original_space
+from l2route.search.space import BaseVectors, RoutingSpace, original_space
 
 settings.register_profile("l2route", deadline=None)
 settings.load_profile("l2route")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.memory import pack_codes, pad_rows, padded_dim
+from l2route.search.layout import pack_codes, pad_rows, padded_dim
 
 
 def scores_of(rows: NDArray[Any], query: NDArray[Any], scorer: str) -> NDArray[np.float64]:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from arm import KERNELS, ROOT, Processor, compile_for_arm, link_for_arm
 from l2route import _core
-from l2route.compression import LARGEST_CODES
-from l2route.memory import pad_rows
+from l2route.search.codes import LARGEST_CODES
+from l2route.search.layout import pad_rows
 from scores_twin import packed_rows, padded_to, scores_of
 
 FUSED = [level for level in _core.simd_levels() if level != "portable"]

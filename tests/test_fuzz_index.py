@@ -19,7 +19,7 @@ from fuzzing import EFFORT
 from l2route.files.storage import LOCK, META, _checksum
 from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.spaces import BaseVectors, RoutingSpace, pca_space
+from l2route.search.space import BaseVectors, RoutingSpace, pca_space
 
 N_SEEDS, N_EACH = 8, 250 * EFFORT
 N, DIM = 70, 6

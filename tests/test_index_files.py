@@ -17,7 +17,7 @@ from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_eve
 from l2route.files.storage import META, read_index, write_index
 from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.spaces import BaseVectors, pca_space
+from l2route.search.space import BaseVectors, pca_space
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,8 +12,8 @@ from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.graph.graph import Graph
 from l2route.oracle import BLOCK_TARGETS
-from l2route.search import Searcher
-from l2route.spaces import BaseVectors, Budget, original_space
+from l2route.search.searcher import Searcher
+from l2route.search.space import BaseVectors, Budget, original_space
 from l2route.training import problem as posing
 from l2route.training.base_queries import base_as_queries, look_alike, nearest_others
 from l2route.training.footprint import max_hop_blocks

@@ -17,8 +17,8 @@ from l2route.data.vectors import METRICS, Metric
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
 from l2route.imports import from_hnswlib, import_hnswlib
 from l2route.removal import remove_vertices
-from l2route.search import Searcher
-from l2route.spaces import BaseVectors, original_space
+from l2route.search.searcher import Searcher
+from l2route.search.space import BaseVectors, original_space
 
 N, DIM = 600, 10
 VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.graph.graph import Graph, UpperLayer
-from l2route.memory import pad_rows
-from l2route.search import Searcher
-from l2route.spaces import BaseVectors, Budget, RoutingSpace
+from l2route.search.layout import pad_rows
+from l2route.search.searcher import Searcher
+from l2route.search.space import BaseVectors, Budget, RoutingSpace
 
 TOLERANCE = 1e-4
 MASK = 2**64 - 1

@@ -18,7 +18,7 @@ from l2route import changes
 from l2route import index as index_module
 from l2route import state as state_module
 from l2route.index import RoutingIndex, load
-from l2route.search import Searcher, SearchResult
+from l2route.search.searcher import Searcher, SearchResult
 
 CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
     "refine": lambda index: index.refine(n_threads=1),

@@ -6,14 +6,14 @@ from typing import Literal
 import numpy as np
 
 from l2route import _core
-from l2route.calibration import Loss, Validation
-from l2route.compression import Compression, compress_space, to_float16
 from l2route.data.vectors import Progress
 from l2route.graph.graph import numbers_in
-from l2route.memory import aligned_rows
 from l2route.refinement import refine_graph
-from l2route.search import Searcher, check_inlined
-from l2route.spaces import LEARNED, RoutingSpace
+from l2route.search.calibrate import Loss, Validation
+from l2route.search.codes import Compression, compress_space, to_float16
+from l2route.search.layout import aligned_rows
+from l2route.search.searcher import Searcher, check_inlined
+from l2route.search.space import LEARNED, RoutingSpace
 from l2route.state import State
 
 

@@ -24,7 +24,7 @@ from l2route.graph.graph import (
 from l2route.index import RoutingIndex
 from l2route.links import contradicts
 from l2route.removal import remove_vertices
-from l2route.spaces import BaseVectors
+from l2route.search.space import BaseVectors
 
 DELETED = 1
 """Third byte of an element that was marked as deleted in hnswlib's file; 0 of any other."""

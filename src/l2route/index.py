@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import changes
-from l2route.calibration import Setting, Validation, calibrate, warn_of_doubts
-from l2route.compression import Compression
 from l2route.data.vectors import Progress, check_metric
 from l2route.extras import install
 from l2route.files.storage import read_index
@@ -28,8 +26,10 @@ from l2route.graph.graph import (
 from l2route.parts import Parts, assemble, write_parts
 from l2route.reachability import connect_graph
 from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
-from l2route.search import Plan, Searcher, SearchResult
-from l2route.spaces import BaseVectors, Budget, RoutingSpace, pca_space
+from l2route.search.calibrate import Setting, Validation, calibrate, warn_of_doubts
+from l2route.search.codes import Compression
+from l2route.search.searcher import Plan, Searcher, SearchResult
+from l2route.search.space import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.state import Current, State
 
 if TYPE_CHECKING:  # serving never imports torch

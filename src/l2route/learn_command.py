@@ -20,9 +20,9 @@ from l2route.arguments import (
 from l2route.files.formats import read_array
 from l2route.index import DEFAULT_BUDGET, RoutingIndex
 from l2route.index_commands import changed
-from l2route.memory import available_bytes
 from l2route.progress import learning_bars
 from l2route.query_commands import read_named
+from l2route.search.layout import available_bytes
 from l2route.training.footprint import expected_bytes
 from l2route.training.options import ModelName, Objective
 

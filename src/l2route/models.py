@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from l2route.features import VertexFeatures
-from l2route.memory import pad_rows
-from l2route.spaces import LEARNED, RoutingSpace, Scorer
+from l2route.search.layout import pad_rows
+from l2route.search.space import LEARNED, RoutingSpace, Scorer
 
 
 @runtime_checkable

@@ -9,13 +9,13 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.calibration import Loss, Setting, Validation
-from l2route.compression import LARGEST_CODES
 from l2route.data.vectors import check_metric
 from l2route.files.formats import first_nonfinite_row
 from l2route.files.storage import write_index
 from l2route.graph.graph import Graph, UpperLayer
-from l2route.spaces import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
+from l2route.search.calibrate import Loss, Setting, Validation
+from l2route.search.codes import LARGEST_CODES
+from l2route.search.space import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
 
 Record = TypeVar("Record", Setting, Loss)
 

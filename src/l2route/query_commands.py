@@ -31,7 +31,7 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
-from l2route.search import Searcher
+from l2route.search.searcher import Searcher
 
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")

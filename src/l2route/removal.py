@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
 from l2route.reachability import connect_graph
-from l2route.spaces import BaseVectors
+from l2route.search.space import BaseVectors
 
 N_OFFERED = 2
 """Vertices that one that goes offers in its place, at the most."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.calibration import Loss, Setting, Validation
 from l2route.graph.graph import Graph, report
 from l2route.parts import Parts, described
-from l2route.search import Searcher
-from l2route.spaces import BaseVectors, RoutingSpace, original_space
+from l2route.search.calibrate import Loss, Setting, Validation
+from l2route.search.searcher import Searcher
+from l2route.search.space import BaseVectors, RoutingSpace, original_space
 
 SettingKey = tuple[str, int, float]
 """Space, k and recall that a setting is for."""

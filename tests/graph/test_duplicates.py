@@ -16,7 +16,7 @@ from l2route.data.vectors import METRICS, Metric
 from l2route.graph import duplicates
 from l2route.graph.duplicates import FAN_OUT, Duplicates
 from l2route.graph.graph import GRAPH_KINDS, Graph, GraphKind, hops_from, report
-from l2route.spaces import BaseVectors
+from l2route.search.space import BaseVectors
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")

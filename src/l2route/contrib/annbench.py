@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.compression import Compression
 from l2route.data.vectors import Metric
 from l2route.files.atomic import replacing
 from l2route.index import RoutingIndex
+from l2route.search.codes import Compression
 
 METRICS: dict[str, Metric] = {
     "euclidean": "l2",

@@ -19,13 +19,13 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.compression import decode_rows
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.graph.knn import faiss_metric
 from l2route.index import RoutingIndex
-from l2route.spaces import BaseVectors, RoutingSpace
+from l2route.search.codes import decode_rows
+from l2route.search.space import BaseVectors, RoutingSpace
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless another is asked for."""

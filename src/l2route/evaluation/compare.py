@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from l2route.calibration import OutOfReachError
 from l2route.data.vectors import Dataset
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.methods import N_ANSWERS, VARIANTS, Method, Variant
 from l2route.files.atomic import replacing
+from l2route.search.calibrate import OutOfReachError
 
 TARGETS = (0.90, 0.95, 0.99)
 """Recalls that methods are compared at."""

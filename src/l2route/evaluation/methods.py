@@ -7,8 +7,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.calibration import N_KEPT
-from l2route.compression import Compression
 from l2route.data.vectors import Dataset
 from l2route.evaluation.peers import (
     Annoy,
@@ -24,7 +22,9 @@ from l2route.evaluation.peers import (
 )
 from l2route.extras import install
 from l2route.index import RoutingIndex
-from l2route.spaces import pca_space
+from l2route.search.calibrate import N_KEPT
+from l2route.search.codes import Compression
+from l2route.search.space import pca_space
 
 N_ANSWERS = 10
 """Answers that a served index learns and is calibrated for."""

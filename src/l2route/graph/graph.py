@@ -14,7 +14,7 @@ from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, 
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import faiss_seed, longest, medoid, medoids
 from l2route.graph.knn import faiss_metric, knn_lists
-from l2route.memory import aligned, aligned_zeros
+from l2route.search.layout import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)

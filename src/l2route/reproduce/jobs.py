@@ -20,8 +20,8 @@ from l2route.evaluation.methods import knob_for, make_methods
 from l2route.graph.graph import Entry, GraphKind, GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.reproduce.plan import Cell, Method
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import BaseVectors, original_space, pca_space
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import BaseVectors, original_space, pca_space
 from l2route.training.checkpoint import read_sizes
 from l2route.training.clock import Clock
 from l2route.training.log import Event

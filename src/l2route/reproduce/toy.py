@@ -20,8 +20,8 @@ from l2route.evaluation.toy_plot import Drawing, Panel, plot_toy
 from l2route.graph.graph import Graph, compact_rows, hops_from
 from l2route.graph.knn import knn_lists
 from l2route.progress import bar
-from l2route.search import Searcher
-from l2route.spaces import BaseVectors, RoutingSpace, original_space
+from l2route.search.searcher import Searcher
+from l2route.search.space import BaseVectors, RoutingSpace, original_space
 from l2route.training.log import Event
 from l2route.training.loop import learn_space, torch_threads
 from l2route.training.options import LearnOptions

@@ -7,10 +7,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.calibration import N_KEPT, OutOfReachError, Setting, Validation, calibrate
 from l2route.data.metrics import knn_recall_per_query
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import Budget, RoutingSpace
+from l2route.search.calibrate import N_KEPT, OutOfReachError, Setting, Validation, calibrate
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import Budget, RoutingSpace
 from l2route.training.clock import Clock, timed
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem

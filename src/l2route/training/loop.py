@@ -13,7 +13,7 @@ from torch import nn
 from l2route.features import principal_axes, vertex_features
 from l2route.models import GraphFilter, RoutingModel
 from l2route.networks import FeedForward, FilterNetwork, GraphNetwork
-from l2route.spaces import BaseVectors, RoutingSpace, original_space, pca_space
+from l2route.search.space import BaseVectors, RoutingSpace, original_space, pca_space
 from l2route.training.aim import Aim, BudgetAim, RecallAim
 from l2route.training.clock import Clock
 from l2route.training.footprint import expected_bytes

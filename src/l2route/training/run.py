@@ -14,7 +14,7 @@ from torch import Tensor
 
 from l2route.models import GraphFilter, space_of
 from l2route.oracle import HopOracle
-from l2route.spaces import RoutingSpace, with_origin
+from l2route.search.space import RoutingSpace, with_origin
 from l2route.training.aim import Aim
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.clock import Clock, timed

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.compression import (
+from l2route.data.vectors import METRICS
+from l2route.index import RoutingIndex, load
+from l2route.search.codes import (
     CLIPPED,
     COMPRESSIONS,
     LARGEST_CODES,
@@ -22,11 +24,9 @@ from l2route.compression import (
     random_rotation,
     to_float16,
 )
-from l2route.data.vectors import METRICS
-from l2route.index import RoutingIndex, load
-from l2route.memory import pad_rows, padded_dim
-from l2route.search import Searcher
-from l2route.spaces import (
+from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.searcher import Searcher
+from l2route.search.space import (
     MAX_CODED_DIMS,
     BaseVectors,
     RoutingSpace,
@@ -381,7 +381,7 @@ def test_codes_beside_each_other_change_nothing_but_the_memory(
 def test_too_many_neighbours_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than the core can number no copies are made: that is said before."""
     index = RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 8)), degree=8)
-    monkeypatch.setattr("l2route.search.MAX_INLINED", index.graph.neighbors.size - 1)
+    monkeypatch.setattr("l2route.search.searcher.MAX_INLINED", index.graph.neighbors.size - 1)
     for module in ("search.aligned_rows", "changes.compress_space"):
         monkeypatch.delattr(f"l2route.{module}")
     expected = "expected at most 399 neighbours to be inlined, got 400"

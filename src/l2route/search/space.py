@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import exact_distances
 from l2route.data.vectors import Metric, check_lengths, check_vectors, normalize
-from l2route.memory import aligned, pad_rows, padded_dim
+from l2route.search.layout import aligned, pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")

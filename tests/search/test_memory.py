@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2route import memory
-from l2route.memory import (
+from l2route.search import layout as memory
+from l2route.search.layout import (
     CACHE_LINE,
     aligned,
     aligned_rows,

@@ -16,7 +16,7 @@ from l2route import _core
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import MAX_LENGTH, METRICS, Metric, normalize
 from l2route.index import RoutingIndex
-from l2route.search import MAX_K
+from l2route.search.searcher import MAX_K
 from test_index import island, run_apart
 
 
@@ -26,8 +26,8 @@ def test_k_beyond_memory_is_refused(k: int, limit: str) -> None:
     """A k whose answers no memory can hold is a ValueError, and nothing is allocated before it."""
     said = run_apart(f"""
 import resource
-import l2route.search
-l2route.search.available_bytes = lambda: 8 << 30
+import l2route.search.searcher
+l2route.search.searcher.available_bytes = lambda: 8 << 30
 index = RoutingIndex.build(np.random.default_rng(0).normal(size=(100, 8)))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for queries in (np.zeros((8, 8)), np.zeros(8, dtype=np.float32)):
@@ -51,7 +51,7 @@ def test_any_k_is_answered_or_refused(
     monkeypatch: pytest.MonkeyPatch, k: int, n_queries: int, limit: dict[str, Any]
 ) -> None:
     """With what there is, then −1 and inf, if the answers fit into a quarter of the memory."""
-    monkeypatch.setattr("l2route.search.available_bytes", lambda: 64 << 20)
+    monkeypatch.setattr("l2route.search.searcher.available_bytes", lambda: 64 << 20)
     index = island()
     queries = np.full((n_queries, 1), 3.0)
     try:

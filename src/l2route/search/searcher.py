@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data.vectors import as_array, check_vectors
 from l2route.graph.graph import Graph
-from l2route.memory import aligned_rows, available_bytes, pad_rows, padded_dim
-from l2route.spaces import BaseVectors, Budget, RoutingSpace, spent
+from l2route.search.layout import aligned_rows, available_bytes, pad_rows, padded_dim
+from l2route.search.space import BaseVectors, Budget, RoutingSpace, spent
 
 MAX_K = 2**31 - 1
 """Answers per query that the core can count."""

@@ -16,7 +16,7 @@ early = []  # hooks at exit that run after the core's
 atexit.register(lambda: [hook() for hook in early])
 import numpy as np
 from l2route import RoutingIndex, _core
-from l2route.memory import pad_rows
+from l2route.search.layout import pad_rows
 rng = np.random.default_rng(0)
 vectors = rng.normal(size=(3000, 16)).astype(np.float32)
 index = RoutingIndex.build(vectors, degree=16, ef_construction=40)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import check_lengths, check_vectors, normalize
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import BaseVectors
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import BaseVectors
 
 DEPTH = 100
 """True neighbours kept of each query, at the most."""

@@ -11,9 +11,16 @@ from conftest import SmallWorld
 from l2route import _core
 from l2route.data.vectors import Metric
 from l2route.graph.graph import Graph, GraphOptions, UpperLayer, build_graph
-from l2route.memory import pad_rows, padded_dim
-from l2route.search import Searcher, SearchResult
-from l2route.spaces import BaseVectors, Budget, RoutingSpace, original_space, pca_space, with_origin
+from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.space import (
+    BaseVectors,
+    Budget,
+    RoutingSpace,
+    original_space,
+    pca_space,
+    with_origin,
+)
 from scores_twin import scores_of
 
 SIMD_LEVELS = _core.simd_levels()

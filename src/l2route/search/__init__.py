@@ -1,0 +1,1 @@
+"""Routing spaces, and beam search in them."""
