@@ -23,7 +23,7 @@ from l2route.graph.graph import (
 )
 from l2route.index import RoutingIndex
 from l2route.links import contradicts
-from l2route.removal import remove_vertices
+from l2route.rewiring.remove import remove_vertices
 from l2route.search.space import BaseVectors
 
 DELETED = 1

@@ -24,8 +24,8 @@ from l2route.graph.graph import (
     served_entry,
 )
 from l2route.parts import Parts, assemble, write_parts
-from l2route.reachability import connect_graph
-from l2route.refinement import ALPHA, N_CANDIDATES, refine_graph
+from l2route.rewiring.connect import connect_graph
+from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search.calibrate import Setting, Validation, calibrate, warn_of_doubts
 from l2route.search.codes import Compression
 from l2route.search.searcher import Plan, Searcher, SearchResult

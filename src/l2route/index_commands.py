@@ -17,7 +17,7 @@ from l2route.files.storage import check_target
 from l2route.graph.graph import report
 from l2route.index import RoutingIndex, load
 from l2route.progress import bar
-from l2route.refinement import ALPHA, N_CANDIDATES, check_refinement
+from l2route.rewiring.refine import ALPHA, N_CANDIDATES, check_refinement
 from l2route.search.codes import Compression
 
 

@@ -212,7 +212,7 @@ def build_graph(
     """Build a similarity graph over base vectors [n, dim] with faiss.
 
     Of vectors that are equal, faiss gets the first; the others stand behind it. A graph of faiss
-    may leave vertices that no walk finds: see `l2route.reachability`.
+    may leave vertices that no walk finds: see `l2route.rewiring.connect`.
 
     Args:
         vectors: base vectors, any real dtype.

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from l2route import RoutingIndex, _core, from_faiss, load, reachability
+from l2route import RoutingIndex, _core, from_faiss, load
 from l2route.data.metrics import knn_recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, report
-from l2route.refinement import refine_graph
+from l2route.rewiring import connect as reachability
+from l2route.rewiring.refine import refine_graph
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import Searcher
 from l2route.search.space import BaseVectors

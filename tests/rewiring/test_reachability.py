@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph.graph import Graph, GraphOptions, build_graph, compact_rows, report
-from l2route.reachability import LOST, ROOT, _link, connect_graph
+from l2route.rewiring.connect import LOST, ROOT, _link, connect_graph
 from l2route.search.space import BaseVectors
 
 

@@ -10,7 +10,7 @@ from l2route import _core
 from l2route.data.vectors import Progress, ignore
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph, UpperLayer
-from l2route.reachability import connect_graph, nearest_found
+from l2route.rewiring.connect import connect_graph, nearest_found
 from l2route.search.layout import aligned_rows, pad_rows
 from l2route.search.searcher import MAX_THREADS, Searcher
 from l2route.search.space import BaseVectors, original_space

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
-from l2route.reachability import connect_graph
+from l2route.rewiring.connect import connect_graph
 from l2route.search.space import BaseVectors
 
 N_OFFERED = 2

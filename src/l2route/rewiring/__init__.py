@@ -1,0 +1,1 @@
+"""Better edges for a graph: refined, connected, without some of its vertices."""
