@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex
-from l2route.features import vertex_features
-from l2route.models import space_of
+from l2route.models.features import vertex_features
+from l2route.models.protocol import space_of
 from l2route.oracle import BLOCK_TARGETS, HopOracle
 from l2route.search.space import original_space
 from l2route.training.loop import make_model

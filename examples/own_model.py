@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from l2route import RoutingIndex
 from l2route.data.public import demo_words
-from l2route.features import propagate
+from l2route.models.features import propagate
 
 
 class Surroundings(nn.Module):

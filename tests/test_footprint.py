@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from l2route import RoutingIndex
-from l2route.features import vertex_features
+from l2route.models.features import vertex_features
 from l2route.oracle import BLOCK_TARGETS
 from l2route.training import footprint
 from l2route.training.clock import Clock

@@ -33,7 +33,7 @@ from l2route.search.space import BaseVectors, Budget, RoutingSpace, pca_space
 from l2route.state import Current, State
 
 if TYPE_CHECKING:  # serving never imports torch
-    from l2route.models import RoutingModel
+    from l2route.models.protocol import RoutingModel
     from l2route.training.log import Event
     from l2route.training.options import ModelName, Objective
     from l2route.training.report import Report
@@ -316,7 +316,7 @@ class RoutingIndex:
             budget: total distance computations per query to learn for; 256 if not given.
             rerank: how many of them are true distances at the end; 8 if not given, or k if more.
             dim: routing dimension; smaller than the original one, queries are projected.
-            model: filter, gcn, ffn, or a model of one's own (see l2route.models.RoutingModel).
+            model: filter, gcn, ffn, or a model of one's own (see l2route.models.protocol.RoutingModel).
             minutes: time at the most, from the first line to the last: queries are left out whose
                 true neighbours would take too long to find.
             seed: seed of every random choice.

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from l2route import _core
 from l2route.graph.graph import Graph
-from l2route.models import RoutingModel, ShiftedModel
+from l2route.models.protocol import RoutingModel, ShiftedModel
 from l2route.oracle import HopOracle
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import MAX_THREADS

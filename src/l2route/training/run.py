@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from l2route.models import GraphFilter, space_of
+from l2route.models.protocol import GraphFilter, space_of
 from l2route.oracle import HopOracle
 from l2route.search.space import RoutingSpace, with_origin
 from l2route.training.aim import Aim

@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from l2route.features import vertex_features
 from l2route.graph.graph import Graph
-from l2route.networks import (
+from l2route.models.features import vertex_features
+from l2route.models.networks import (
     FeedForward,
     FilterNetwork,
     GraphNetwork,
@@ -319,7 +319,7 @@ def test_places_in_long_lists_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     neighbors = rng.integers(-1, 30, (30, 5)).astype(np.int32)
     found = []
     for dtype in (np.int32, np.int64):
-        monkeypatch.setattr("l2route.networks.place_type", lambda n, dtype=dtype: dtype)
+        monkeypatch.setattr("l2route.models.networks.place_type", lambda n, dtype=dtype: dtype)
         mean = NeighborhoodMean(neighbors)
         assert mean.starts.numpy().dtype == mean.members.numpy().dtype == dtype
         features = torch.from_numpy(np.arange(90, dtype=np.float32).reshape(30, 3))

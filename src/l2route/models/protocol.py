@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from l2route.features import VertexFeatures
+from l2route.models.features import VertexFeatures
 from l2route.search.layout import pad_rows
 from l2route.search.space import LEARNED, RoutingSpace, Scorer
 

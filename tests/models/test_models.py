@@ -5,9 +5,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from l2route.features import principal_axes, vertex_features
 from l2route.graph.graph import Graph
-from l2route.models import GraphFilter, space_of
+from l2route.models.features import principal_axes, vertex_features
+from l2route.models.protocol import GraphFilter, space_of
 
 N, DIM, SHARPNESS = 60, 6, 7.0
 

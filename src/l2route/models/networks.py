@@ -143,7 +143,7 @@ class FilterNetwork(CorrectingNetwork):
     """The filter with a hidden layer: a linear map of features, and two layers of them beside it.
 
     Args:
-        features: features of every vertex (see l2route.features) [n, n_features].
+        features: features of every vertex (see l2route.models.features) [n, n_features].
         vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
         dim: dimension d of the routing vectors.
         sharpness: inverse temperature, multiplies all scores.
