@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.models.features import vertex_features
 from l2route.models.protocol import space_of
-from l2route.oracle import BLOCK_TARGETS, HopOracle
 from l2route.search.space import original_space
 from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
+from l2route.training.oracle import BLOCK_TARGETS, HopOracle
 from l2route.training.problem import CHOOSING, calibrate_sharpness, pose
 from l2route.training.run import FILTER_WALKS
 from rollouts import walks_per_second

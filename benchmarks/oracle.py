@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph, hops_from
 from l2route.index import load
-from l2route.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
+from l2route.training.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
 
 T = TypeVar("T")
 N_PROMISED = 48_000

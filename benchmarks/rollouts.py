@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route.index import RoutingIndex, load
-from l2route.oracle import HopOracle
 from l2route.search.space import original_space
 from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
+from l2route.training.oracle import HopOracle
 from l2route.training.problem import Problem, calibrate_sharpness, pose
 from l2route.training.rollout import Rollouts, WalkOptions
 

@@ -2,8 +2,8 @@
 
 import os
 
-from l2route.oracle import BLOCK_TARGETS
 from l2route.search.layout import available_bytes
+from l2route.training.oracle import BLOCK_TARGETS
 
 HOP_BYTES = 6 << 30
 """Bytes of hop blocks that are held at once, unless an option says otherwise."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from l2route import _core
 from l2route.graph.graph import Graph
 from l2route.models.protocol import RoutingModel, ShiftedModel
-from l2route.oracle import HopOracle
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import MAX_THREADS
 from l2route.training.options import LearnOptions
+from l2route.training.oracle import HopOracle
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route.models.protocol import GraphFilter, space_of
-from l2route.oracle import HopOracle
 from l2route.search.space import RoutingSpace, with_origin
 from l2route.training.aim import Aim
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.clock import Clock, timed
 from l2route.training.log import Event
 from l2route.training.options import LearnOptions
+from l2route.training.oracle import HopOracle
 from l2route.training.problem import CHOOSING, Problem
 from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.graph.graph import Graph, compact_rows, hops_from
-from l2route.oracle import (
+from l2route.training.oracle import (
     BLOCK_TARGETS,
     MAX_HOPS,
     UNREACHABLE,

@@ -9,7 +9,6 @@ import pytest
 
 from l2route import RoutingIndex
 from l2route.models.features import vertex_features
-from l2route.oracle import BLOCK_TARGETS
 from l2route.training import footprint
 from l2route.training.clock import Clock
 from l2route.training.footprint import (
@@ -18,6 +17,7 @@ from l2route.training.footprint import (
     expected_bytes,
     max_hop_blocks,
 )
+from l2route.training.oracle import BLOCK_TARGETS
 
 
 def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
