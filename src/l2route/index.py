@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route import changes
 from l2route.data.vectors import Progress, check_metric
 from l2route.extras import install
 from l2route.files.storage import read_index
@@ -23,14 +22,15 @@ from l2route.graph.graph import (
     build_graph,
     served_entry,
 )
-from l2route.parts import Parts, assemble, write_parts
 from l2route.rewiring.connect import connect_graph
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search.calibrate import Setting, Validation, calibrate, warn_of_doubts
 from l2route.search.codes import Compression
 from l2route.search.searcher import Plan, Searcher, SearchResult
 from l2route.search.space import BaseVectors, Budget, RoutingSpace, pca_space
-from l2route.state import Current, State
+from l2route.state import changes
+from l2route.state.parts import Parts, assemble, write_parts
+from l2route.state.state import Current, State
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models.protocol import RoutingModel

@@ -250,7 +250,7 @@ def test_refining_that_fails_leaves_the_index(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("l2route.changes.Searcher", fail)
+    monkeypatch.setattr("l2route.state.changes.Searcher", fail)
     with pytest.raises(MemoryError):
         index.refine()
     assert index.graph is graph

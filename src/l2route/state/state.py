@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph, report
-from l2route.parts import Parts, described
 from l2route.search.calibrate import Loss, Setting, Validation
 from l2route.search.searcher import Searcher
 from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.state.parts import Parts, described
 
 SettingKey = tuple[str, int, float]
 """Space, k and recall that a setting is for."""

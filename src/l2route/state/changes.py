@@ -14,7 +14,7 @@ from l2route.search.codes import Compression, compress_space, to_float16
 from l2route.search.layout import aligned_rows
 from l2route.search.searcher import Searcher, check_inlined
 from l2route.search.space import LEARNED, RoutingSpace
-from l2route.state import State
+from l2route.state.state import State
 
 
 def validated(state: State, validation: Validation) -> State:

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
 
 from fuzzing import EFFORT
 from indexes import INDEXES, VALIDATION, N
 from l2route.files.storage import META, read_index, write_index
 from l2route.index import load
-from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
 
 N_EACH = 24 * EFFORT
 Arrays = dict[str, NDArray[Any]]

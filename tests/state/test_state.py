@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from indexes import QUERIES, VALIDATION, VECTORS, N, built, same_results
-from l2route import changes
 from l2route import index as index_module
-from l2route import state as state_module
 from l2route.index import RoutingIndex, load
 from l2route.search.searcher import Searcher, SearchResult
+from l2route.state import changes
+from l2route.state import state as state_module
 
 CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
     "refine": lambda index: index.refine(n_threads=1),
