@@ -9,8 +9,8 @@ import hnswlib
 import numpy as np
 
 from l2route.graph.graph import GRAPH_KINDS, GraphOptions, build_graph
-from l2route.imports import from_hnswlib
 from l2route.index import RoutingIndex
+from l2route.interop.imports import from_hnswlib
 from l2route.search.codes import Compression
 from l2route.search.searcher import SearchResult
 from l2route.search.space import BaseVectors, RoutingSpace, pca_space

@@ -2,8 +2,8 @@
 
 from importlib.metadata import version
 
-from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex, load
+from l2route.interop.imports import from_faiss, from_hnswlib
 from l2route.search.searcher import SearchResult
 from l2route.search.space import Budget
 

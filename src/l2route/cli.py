@@ -36,7 +36,6 @@ from l2route.graph.graph import (
     report,
     served_entry,
 )
-from l2route.imports import from_faiss, from_hnswlib
 from l2route.index import RoutingIndex
 from l2route.index_commands import (
     calibrate,
@@ -46,6 +45,7 @@ from l2route.index_commands import (
     refine,
     renumber,
 )
+from l2route.interop.imports import from_faiss, from_hnswlib
 from l2route.learn_command import learn
 from l2route.progress import bar
 from l2route.query_commands import evaluate, search

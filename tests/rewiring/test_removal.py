@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
-from l2route.imports import from_hnswlib, import_hnswlib
+from l2route.interop.imports import from_hnswlib, import_hnswlib
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.searcher import Searcher
 from l2route.search.space import BaseVectors, original_space

@@ -7,10 +7,10 @@ import faiss
 import typer
 
 from l2route.arguments import Index, Space
-from l2route.contrib.annbench import write_module
-from l2route.contrib.faiss_export import EF_SEARCH, to_faiss
 from l2route.files.atomic import replacing
 from l2route.index import load
+from l2route.interop.annbench import write_module
+from l2route.interop.faiss_export import EF_SEARCH, to_faiss
 
 Directory = Annotated[
     Path, typer.Option("--out", "-o", help="Directory for the three files, of the name l2route.")

@@ -170,7 +170,7 @@ class L2Route:
 
 MODULE = '''"""l2route; the class comes with the package."""
 
-from l2route.contrib.annbench import L2Route
+from l2route.interop.annbench import L2Route
 
 __all__ = ["L2Route"]
 '''
@@ -213,7 +213,7 @@ RUN pip install -r requirements.txt
 
 COPY ann_benchmarks/algorithms/l2route/source /l2route
 RUN pip install "/l2route[train]"
-RUN python -c "from l2route.contrib.annbench import L2Route"
+RUN python -c "from l2route.interop.annbench import L2Route"
 """
 IMAGE = """# Put l2route's source into vibe/algorithms/l2route/source first.
 Bootstrap: localimage
@@ -224,7 +224,7 @@ From: base.sif
 
 %post
   pip install --no-cache-dir "/l2route[train]"
-  python -c "from l2route.contrib.annbench import L2Route"
+  python -c "from l2route.interop.annbench import L2Route"
 """
 
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex, from_faiss
 from l2route.cli import main
-from l2route.contrib.faiss_export import to_faiss
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.evaluation.judge import Judge
 from l2route.graph.graph import Graph, GraphKind
+from l2route.interop.faiss_export import to_faiss
 from l2route.search.codes import COMPRESSIONS, Compression
 from l2route.search.space import BaseVectors, RoutingSpace
 from l2route.training.loop import learn_space

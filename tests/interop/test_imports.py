@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from l2route.data.vectors import METRICS, normalize
 from l2route.graph.graph import Graph
 from l2route.graph.knn import knn_lists
-from l2route.imports import from_faiss, from_hnswlib, import_faiss, import_hnswlib
 from l2route.index import RoutingIndex
+from l2route.interop.imports import from_faiss, from_hnswlib, import_faiss, import_hnswlib
 
 N, DIM = 600, 10
 Rows = dict[int, list[int]]

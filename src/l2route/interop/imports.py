@@ -22,7 +22,7 @@ from l2route.graph.graph import (
     resolve_entry,
 )
 from l2route.index import RoutingIndex
-from l2route.links import contradicts
+from l2route.interop.links import contradicts
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.space import BaseVectors
 

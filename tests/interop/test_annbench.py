@@ -15,8 +15,8 @@ import yaml
 from numpy.typing import NDArray
 
 from l2route.cli import main
-from l2route.contrib.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
 from l2route.data.truth import exact_neighbors
+from l2route.interop.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
 
 N, DIM, K = 800, 24, 10
 IMAGES = {"ann-benchmarks": "docker_tag", "vibe": "singularity_image"}

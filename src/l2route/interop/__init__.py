@@ -1,0 +1,1 @@
+"""Indexes of other libraries, in and out, and their benchmarks."""
