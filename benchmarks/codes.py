@@ -14,8 +14,8 @@ from pathlib import Path
 
 from l2route import RoutingIndex
 from l2route.data.vectors import Dataset
+from l2route.evaluation.compare.methods import N_ANSWERS, served_graph
 from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import N_ANSWERS, served_graph
 from l2route.search.calibrate import N_KEPT
 from l2route.search.codes import COMPRESSIONS
 

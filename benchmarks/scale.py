@@ -27,13 +27,13 @@ from growth import peak_mb, synthetic, timed
 from l2route import RoutingIndex
 from l2route.data.public import demo_words
 from l2route.data.vectors import Dataset
-from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import (
+from l2route.evaluation.compare.methods import (
     N_ANSWERS,
     SERVED_RECALL,
     served_graph,
 )
-from l2route.evaluation.peers import Hnswlib
+from l2route.evaluation.compare.peers import Hnswlib
+from l2route.evaluation.judge import Judge
 from l2route.search.calibrate import N_KEPT
 
 TARGET = 0.95

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Dataset, normalize
+from l2route.evaluation.compare.methods import N_ANSWERS, Method, served_graph
+from l2route.evaluation.compare.peers import FaissHnsw, Hnswlib, Usearch
 from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import N_ANSWERS, Method, served_graph
-from l2route.evaluation.peers import FaissHnsw, Hnswlib, Usearch
 from l2route.index import RoutingIndex
 from l2route.search.calibrate import N_KEPT
 

@@ -547,7 +547,7 @@ def test_a_mistyped_file_is_said_at_once(
 
 def test_experiments_name_methods_that_exist() -> None:
     """Peers of the files are methods that can be made."""
-    from l2route.evaluation.methods import METHODS
+    from l2route.evaluation.compare.methods import METHODS
 
     for name in ("table1", "sota"):
         peers = {method.peer for method in read_experiment(name).methods.values()}

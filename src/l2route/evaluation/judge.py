@@ -3,7 +3,7 @@
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_distances, exact_neighbors
 from l2route.data.vectors import Dataset
-from l2route.evaluation.peers import Ids
+from l2route.evaluation.compare.peers import Ids
 
 
 class Judge:

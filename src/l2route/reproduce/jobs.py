@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import Truth, exact_distances, exact_neighbors
 from l2route.data.vectors import Dataset
-from l2route.evaluation.methods import knob_for, make_methods
+from l2route.evaluation.compare.methods import knob_for, make_methods
 from l2route.graph.graph import Entry, GraphKind, GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.reproduce.plan import Cell, Method

@@ -40,7 +40,7 @@ class Method:
     against: tuple[str, ...] = ()
     """Methods that a gain is over: the first that has a cell of the same budget and compression."""
     peer: str | None = None
-    """Name in l2route.evaluation.methods of a library that stands in for all of the above."""
+    """Name in l2route.evaluation.compare.methods of a library that stands in for all of the above."""
 
     def __post_init__(self) -> None:
         _require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)

@@ -7,7 +7,7 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from l2route.evaluation.compare import TARGETS, Comparison, Line
+from l2route.evaluation.compare.run import TARGETS, Comparison, Line
 from l2route.evaluation.plots import plot_speed_against_recall
 
 OURS = "l2route"

@@ -11,7 +11,7 @@ import pytest
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Dataset, Metric
 from l2route.evaluation import peers
-from l2route.evaluation.methods import (
+from l2route.evaluation.compare.methods import (
     METHODS,
     VARIANTS,
     L2route,
@@ -21,7 +21,7 @@ from l2route.evaluation.methods import (
     knob_for,
     make_methods,
 )
-from l2route.evaluation.peers import Annoy, FaissHnsw
+from l2route.evaluation.compare.peers import Annoy, FaissHnsw
 
 N, DIM, K = 400, 8, 10
 HARD = {"annoy": 100_000, "pynndescent": 500}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Dataset
-from l2route.evaluation.peers import (
+from l2route.evaluation.compare.peers import (
     Annoy,
     FaissHnsw,
     FaissNsg,

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from l2route.data.vectors import Dataset
+from l2route.evaluation.compare.methods import N_ANSWERS, VARIANTS, Method, Variant
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import N_ANSWERS, VARIANTS, Method, Variant
 from l2route.files.atomic import replacing
 from l2route.search.calibrate import OutOfReachError
 

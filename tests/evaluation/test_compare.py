@@ -18,9 +18,9 @@ from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Dataset
 from l2route.evaluation import commands, speeds
 from l2route.evaluation import compare as comparing
-from l2route.evaluation.compare import Comparison, Line, Point, compare
+from l2route.evaluation.compare.methods import VARIANTS, Variant
+from l2route.evaluation.compare.run import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge
-from l2route.evaluation.methods import VARIANTS, Variant
 
 N, DIM = 500, 16
 
