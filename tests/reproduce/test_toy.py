@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from l2route.cli import main
-from l2route.evaluation.toy_plot import Drawing, Panel, draw_toy
 from l2route.graph.graph import Graph
 from l2route.models.protocol import space_of
 from l2route.reproduce import toy
 from l2route.reproduce.toy import Perceptron, Toy, World
+from l2route.reproduce.toy_plot import Drawing, Panel, draw_toy
 from l2route.search.layout import pad_rows
 from l2route.search.space import BaseVectors, RoutingSpace, original_space
 
