@@ -129,7 +129,7 @@ def test_module_imports_only_from_its_left(path: tuple[str, ...]) -> None:
         ("from . import search", 1),
         ("from .index import load", 1),
         ("from .data import Metric", 0),
-        ("def f():\n    from l2route.cli import main", 1),
+        ("def f():\n    from l2route.cli.app import main", 1),
         ("from l2route.graph.graph import Graph", 1),
         ("from l2route.unheard_of import x", None),
     ],

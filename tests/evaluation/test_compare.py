@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
-from l2route.cli import main
+from l2route.cli.app import main
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Dataset
 from l2route.evaluation import commands, speeds

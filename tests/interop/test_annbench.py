@@ -14,7 +14,7 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from l2route.cli import main
+from l2route.cli.app import main
 from l2route.data.truth import exact_neighbors
 from l2route.interop.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
 

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex, from_faiss
-from l2route.cli import main
+from l2route.cli.app import main
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric

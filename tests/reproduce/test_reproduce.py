@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from l2route import cli
+from l2route.cli import app as cli
 from l2route.data.metrics import recall_at, success_by_hops
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Dataset, Metric

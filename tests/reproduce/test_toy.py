@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
 
-from l2route.cli import main
+from l2route.cli.app import main
 from l2route.graph.graph import Graph
 from l2route.models.protocol import space_of
 from l2route.reproduce import toy

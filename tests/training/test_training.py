@@ -543,7 +543,7 @@ def test_serving_needs_no_torch() -> None:
 import sys
 import numpy as np
 import l2route
-import l2route.cli
+import l2route.cli.app
 l2route.RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 4))).search(np.ones((2, 4)))
 sys.exit("torch" in sys.modules)
 """

@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from l2route.cli.progress import bar
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, compact_rows, hops_from
 from l2route.graph.knn import knn_lists
-from l2route.progress import bar
 from l2route.reproduce.toy_plot import Drawing, Panel, plot_toy
 from l2route.search.searcher import Searcher
 from l2route.search.space import BaseVectors, RoutingSpace, original_space

@@ -12,7 +12,7 @@ import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
-from l2route.arguments import (
+from l2route.cli.options import (
     Index,
     Json,
     Queries,
@@ -23,6 +23,7 @@ from l2route.arguments import (
     fractions,
     numbers,
 )
+from l2route.cli.progress import bar
 from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
 from l2route.data.vectors import check_vectors
 from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
@@ -30,7 +31,6 @@ from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
-from l2route.progress import bar
 from l2route.search.searcher import Searcher
 
 Budgets = Annotated[

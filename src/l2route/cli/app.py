@@ -13,16 +13,27 @@ from rich.table import Table
 from typer.main import get_command
 
 from l2route import __version__
-from l2route.arguments import (
+from l2route.cli.compare import compare
+from l2route.cli.demo import run_demo
+from l2route.cli.export import export
+from l2route.cli.learn import learn
+from l2route.cli.maintain import (
+    calibrate,
+    compress,
+    info,
+    print_info,
+    refine,
+    renumber,
+)
+from l2route.cli.options import (
     Json,
     at_least,
     numbers,
 )
-from l2route.contrib.commands import export
+from l2route.cli.progress import bar
+from l2route.cli.query import evaluate, search
 from l2route.data import public
 from l2route.data.vectors import Metric
-from l2route.demo import run_demo
-from l2route.evaluation.commands import compare
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
 from l2route.graph.duplicates import Duplicates
@@ -37,18 +48,7 @@ from l2route.graph.graph import (
     served_entry,
 )
 from l2route.index import RoutingIndex
-from l2route.index_commands import (
-    calibrate,
-    compress,
-    info,
-    print_info,
-    refine,
-    renumber,
-)
 from l2route.interop.imports import from_faiss, from_hnswlib
-from l2route.learn_command import learn
-from l2route.progress import bar
-from l2route.query_commands import evaluate, search
 from l2route.reproduce import commands as paper
 
 app = typer.Typer(

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from l2route.arguments import (
+from l2route.cli.maintain import changed
+from l2route.cli.options import (
     Index,
     Json,
     OutInstead,
@@ -17,11 +18,10 @@ from l2route.arguments import (
     above_zero,
     at_least,
 )
+from l2route.cli.progress import learning_bars
+from l2route.cli.query import read_named
 from l2route.files.formats import read_array
 from l2route.index import DEFAULT_BUDGET, RoutingIndex
-from l2route.index_commands import changed
-from l2route.progress import learning_bars
-from l2route.query_commands import read_named
 from l2route.search.layout import available_bytes
 from l2route.training.footprint import expected_bytes
 from l2route.training.options import ModelName, Objective

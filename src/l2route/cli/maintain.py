@@ -11,12 +11,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from l2route.arguments import Index, Json, OutInstead, Space, Threads, a_share, at_least
+from l2route.cli.options import Index, Json, OutInstead, Space, Threads, a_share, at_least
+from l2route.cli.progress import bar
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
 from l2route.graph.graph import report
 from l2route.index import RoutingIndex, load
-from l2route.progress import bar
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, check_refinement
 from l2route.search.codes import Compression
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import l2route
 from l2route import RoutingIndex, load
-from l2route.cli import main
+from l2route.cli.app import main
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import faiss
 import typer
 
-from l2route.arguments import Index, Space
+from l2route.cli.options import Index, Space
 from l2route.files.atomic import replacing
 from l2route.index import load
 from l2route.interop.annbench import write_module

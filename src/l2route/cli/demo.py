@@ -6,13 +6,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from l2route.cli.progress import bar, learning_bars
 from l2route.data.public import Words, demo_words
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.evaluation.measure import measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import Row, rich_table
 from l2route.index import RoutingIndex
-from l2route.progress import bar, learning_bars
 
 DEGREE = 16
 """The paper's (M = 8); the graph is as faiss builds it, so that it is learning that is shown."""

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from l2route.arguments import above_zero, at_least
+from l2route.cli.options import above_zero, at_least
 from l2route.data.vectors import Dataset, Metric
 from l2route.evaluation import speeds
 from l2route.evaluation.compare.run import Comparison, check_methods
