@@ -2,11 +2,11 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-CORE := $(wildcard cpp/*.hpp cpp/*.cpp) CMakeLists.txt pyproject.toml
+CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.toml
 LINTED := src tests benchmarks examples
-LINTED_CORE := $(wildcard cpp/*.hpp cpp/*.cpp tests/*.cpp)
+LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: demo test lint format stubs sanitize fuzz profile paper-smoke clean
+.PHONY: FORCE demo test lint format stubs sanitize fuzz profile paper-smoke clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -50,16 +50,16 @@ sanitize: $(VENV)/core
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
-	  tests/test_search.py tests/test_index.py tests/test_index_files.py tests/test_storage.py \
-	  tests/test_imports.py tests/test_fuzz_index.py tests/test_refinement.py tests/test_compression.py \
-	  tests/test_prepared.py tests/test_limits.py tests/test_forged_indexes.py
+	  tests/search/test_searcher.py tests/test_index.py tests/state/test_index_files.py tests/files/test_storage.py \
+	  tests/interop/test_imports.py tests/state/test_fuzz_index.py tests/rewiring/test_refine.py tests/search/test_codes.py \
+	  tests/search/test_prepared.py tests/search/test_limits.py tests/state/test_forged_indexes.py
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves
 # that meet, kills, vector files.
 FUZZ ?= 20
 fuzz: $(VENV)/core
-	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/test_forged_indexes.py tests/test_fuzz_index.py \
-	  tests/test_saves.py tests/test_formats.py
+	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \
+	  tests/files/test_saves.py tests/files/test_formats.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled
@@ -77,7 +77,12 @@ $(VENV)/dependencies: pyproject.toml constraints.txt
 	  hnswlib annoy
 	touch $@
 
-$(VENV)/core: $(VENV)/dependencies $(CORE)
+# An editable install knows the modules that there were: it is renewed when some come or go.
+$(VENV)/modules: FORCE
+	@mkdir -p $(VENV)
+	@find src -name '*.py' | sort | cmp -s - $@ || find src -name '*.py' | sort >$@
+
+$(VENV)/core: $(VENV)/dependencies $(VENV)/modules $(CORE)
 	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation \
 	  -C cmake.define.L2ROUTE_WERROR=ON --editable ".[dev]"
 	touch $@

@@ -1,5 +1,5 @@
 // The core's kernels for ARM behind one function; see arm.py.
-#include "codes.hpp"
+#include "kernels/codes.hpp"
 
 using namespace l2route;
 

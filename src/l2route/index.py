@@ -316,7 +316,7 @@ class RoutingIndex:
             budget: total distance computations per query to learn for; 256 if not given.
             rerank: how many of them are true distances at the end; 8 if not given, or k if more.
             dim: routing dimension; smaller than the original one, queries are projected.
-            model: filter, gcn, ffn, or a model of one's own (see l2route.models.protocol.RoutingModel).
+            model: filter, gcn, ffn, or a model of one's own (see l2route.models.protocol).
             minutes: time at the most, from the first line to the last: queries are left out whose
                 true neighbours would take too long to find.
             seed: seed of every random choice.

@@ -10,7 +10,7 @@ import pytest
 
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Dataset, Metric
-from l2route.evaluation import peers
+from l2route.evaluation.compare import peers
 from l2route.evaluation.compare.methods import (
     METHODS,
     VARIANTS,

@@ -19,7 +19,7 @@ from l2route.graph.graph import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.space import BaseVectors, pca_space
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 @pytest.mark.parametrize("verify", [True, False])

@@ -13,6 +13,7 @@ from rich.table import Table
 from typer.main import get_command
 
 from l2route import __version__
+from l2route.cli import paper
 from l2route.cli.compare import compare
 from l2route.cli.demo import run_demo
 from l2route.cli.export import export
@@ -49,7 +50,6 @@ from l2route.graph.graph import (
 )
 from l2route.index import RoutingIndex
 from l2route.interop.imports import from_faiss, from_hnswlib
-from l2route.reproduce import commands as paper
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",

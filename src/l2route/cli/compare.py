@@ -8,7 +8,7 @@ from rich.console import Console
 
 from l2route.cli.options import above_zero, at_least
 from l2route.data.vectors import Dataset, Metric
-from l2route.evaluation import speeds
+from l2route.evaluation.compare import report as speeds
 from l2route.evaluation.compare.run import Comparison, check_methods
 from l2route.evaluation.compare.run import compare as run_comparison
 from l2route.files.atomic import replacing

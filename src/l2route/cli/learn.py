@@ -21,8 +21,8 @@ from l2route.cli.options import (
 from l2route.cli.progress import learning_bars
 from l2route.cli.query import read_named
 from l2route.files.formats import read_array
+from l2route.files.memory import available_bytes
 from l2route.index import DEFAULT_BUDGET, RoutingIndex
-from l2route.search.layout import available_bytes
 from l2route.training.footprint import expected_bytes
 from l2route.training.options import ModelName, Objective
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from l2route.cli.progress import bar
 from l2route.extras import install
 from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
@@ -56,11 +57,10 @@ def reproduce(
         return
     try:
         from l2route.reproduce.runner import run_experiments
-        from l2route.reproduce.toy import run_toy
     except ImportError as error:
         raise ImportError(f"learning needs: {install('train')}") from error
     if name == "toy":
-        run_toy(out, Console())
+        _run_toy(out)
         return
     run_experiments(
         EXPERIMENTS if name == "all" else [name],
@@ -71,7 +71,7 @@ def reproduce(
         on_progress=_show,
     )
     if name == "all" and not (out / TOY_PICTURE).exists():
-        run_toy(out / TOY_PICTURE.parent, Console())
+        _run_toy(out / TOY_PICTURE.parent)
     from l2route.reproduce.store import Store
     from l2route.reproduce.summary import as_markdown, summarize
 
@@ -119,6 +119,13 @@ def report(
     if markdown is not None:
         markdown.write_text(as_markdown(tables, store), encoding="utf-8")
     print(target)
+
+
+def _run_toy(out: Path) -> None:
+    from l2route.reproduce.toy import run_toy
+
+    with bar("learning") as advance:
+        run_toy(out, Console(), on_event=lambda event: advance(event.step, event.n_steps))
 
 
 def _show(progress: "Progress") -> None:

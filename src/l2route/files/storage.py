@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.atomic import is_partial, locked, open_regular, replacing, sync
+from l2route.files.memory import aligned_zeros
 from l2route.files.npy import map_npy, write_npy
-from l2route.search.layout import aligned_zeros
 
 META = "meta.json"
 LOCK = ".lock"

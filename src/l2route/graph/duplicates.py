@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.search.layout import aligned_zeros
+from l2route.files.memory import aligned_zeros
 
 FAN_OUT = 4
 """Further copies that a copy leads to: few, so that walks need not score all of a crowd."""

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.files.memory import aligned, aligned_zeros
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import faiss_seed, longest, medoid, medoids
 from l2route.graph.knn import faiss_metric, knn_lists
-from l2route.search.layout import aligned, aligned_zeros
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)

@@ -40,7 +40,7 @@ class Method:
     against: tuple[str, ...] = ()
     """Methods that a gain is over: the first that has a cell of the same budget and compression."""
     peer: str | None = None
-    """Name in l2route.evaluation.compare.methods of a library that stands in for all of the above."""
+    """A library, as `compare` calls it, that stands in for all of the above."""
 
     def __post_init__(self) -> None:
         _require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)
@@ -179,7 +179,7 @@ def _rdcs(budget: int, compression: int, k: int, dim: int) -> int:
 
 
 def _read_toml(name: str) -> dict[str, Any]:
-    file = resources.files("l2route") / "experiments" / f"{name}.toml"
+    file = resources.files("l2route.reproduce") / "experiments" / f"{name}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 

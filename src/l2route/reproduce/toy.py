@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from l2route.cli.progress import bar
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, compact_rows, hops_from
 from l2route.graph.knn import knn_lists
@@ -93,7 +92,13 @@ class Toy:
     """Its greedy walk by learned scores."""
 
 
-def run_toy(out: Path, console: Console, seed: int = SEED, steps: int = STEPS) -> Toy:
+def run_toy(
+    out: Path,
+    console: Console,
+    seed: int = SEED,
+    steps: int = STEPS,
+    on_event: Callable[[Event], None] | None = None,
+) -> Toy:
     """Learn, walk, print and draw `toy.png`.
 
     Args:
@@ -101,13 +106,11 @@ def run_toy(out: Path, console: Console, seed: int = SEED, steps: int = STEPS) -
         console: where to print.
         seed: places the points, draws the queries and starts the perceptron.
         steps: steps to learn for.
+        on_event: called after every validation.
     """
     world = make_world(seed)
     learn, test = draw_queries(seed)
-    with bar("learning") as advance:
-        learned = learn_scores(
-            world, learn, seed, steps, lambda event: advance(event.step, event.n_steps)
-        )
+    learned = learn_scores(world, learn, seed, steps, on_event)
     original = original_space(world.base)
     toy = walk_and_choose(world, original, learned, test)
     picture = out / "toy.png"

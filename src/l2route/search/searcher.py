@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import as_array, check_vectors
+from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
-from l2route.search.layout import aligned_rows, available_bytes, pad_rows, padded_dim
+from l2route.search.layout import aligned_rows, pad_rows, padded_dim
 from l2route.search.space import BaseVectors, Budget, RoutingSpace, spent
 
 MAX_K = 2**31 - 1

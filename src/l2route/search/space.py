@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import exact_distances
 from l2route.data.vectors import Metric, check_lengths, check_vectors, normalize
-from l2route.search.layout import aligned, pad_rows, padded_dim
+from l2route.files.memory import aligned
+from l2route.search.layout import pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")

@@ -2,7 +2,7 @@
 
 import os
 
-from l2route.search.layout import available_bytes
+from l2route.files.memory import available_bytes
 from l2route.training.oracle import BLOCK_TARGETS
 
 HOP_BYTES = 6 << 30

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <thread>
 
-#include "pulse.hpp"
+#include "threads/pulse.hpp"
 
 namespace l2route {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "pulse.hpp"
+#include "threads/pulse.hpp"
 
 namespace l2route {
 

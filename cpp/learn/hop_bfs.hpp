@@ -15,7 +15,7 @@
 #include <new>
 #include <vector>
 
-#include "graph.hpp"
+#include "search/graph.hpp"
 
 namespace l2route {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "codes.hpp"
-#include "distance.hpp"
+#include "kernels/codes.hpp"
+#include "kernels/distance.hpp"
 
 namespace l2route {
 

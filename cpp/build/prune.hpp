@@ -12,10 +12,10 @@
 #include <numeric>
 #include <vector>
 
-#include "frontier.hpp"
-#include "graph.hpp"
-#include "parallel.hpp"
-#include "rows.hpp"
+#include "kernels/rows.hpp"
+#include "search/frontier.hpp"
+#include "search/graph.hpp"
+#include "threads/parallel.hpp"
 
 namespace l2route {
 

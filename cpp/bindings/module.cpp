@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
-#include "arrays.hpp"
-#include "hop_bfs.hpp"
-#include "lessons.hpp"
-#include "prune.hpp"
-#include "py_searcher.hpp"
-#include "without_gil.hpp"
+#include "bindings/arrays.hpp"
+#include "bindings/py_searcher.hpp"
+#include "bindings/without_gil.hpp"
+#include "build/prune.hpp"
+#include "learn/hop_bfs.hpp"
+#include "learn/lessons.hpp"
 
 using namespace nanobind::literals;
 

@@ -5,15 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from l2route.files.memory import CACHE_LINE, aligned, aligned_zeros, available_bytes
 from l2route.search import layout as memory
-from l2route.search.layout import (
-    CACHE_LINE,
-    aligned,
-    aligned_rows,
-    aligned_zeros,
-    available_bytes,
-    pad_rows,
-)
+from l2route.search.layout import aligned_rows, pad_rows
 
 
 @pytest.mark.parametrize("n", [1, 3, 1000, 1_000_003])

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "arrays.hpp"
-#include "searcher.hpp"
-#include "without_gil.hpp"
+#include "bindings/arrays.hpp"
+#include "bindings/without_gil.hpp"
+#include "search/searcher.hpp"
 
 namespace l2route {
 

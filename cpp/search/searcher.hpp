@@ -8,12 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "beam_search.hpp"
-#include "graph.hpp"
-#include "parallel.hpp"
-#include "pulse.hpp"
-#include "queries.hpp"
-#include "rows.hpp"
+#include "kernels/rows.hpp"
+#include "search/beam_search.hpp"
+#include "search/graph.hpp"
+#include "search/queries.hpp"
+#include "threads/parallel.hpp"
+#include "threads/pulse.hpp"
 
 namespace l2route {
 

@@ -16,8 +16,8 @@
 #include <limits>
 #include <vector>
 
-#include "beam_search.hpp"
-#include "hop_bfs.hpp"
+#include "learn/hop_bfs.hpp"
+#include "search/beam_search.hpp"
 
 namespace l2route {
 

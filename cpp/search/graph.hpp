@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "pulse.hpp"
-#include "rows.hpp"
+#include "kernels/rows.hpp"
+#include "threads/pulse.hpp"
 
 namespace l2route {
 

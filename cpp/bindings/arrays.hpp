@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "graph.hpp"
-#include "rows.hpp"
+#include "kernels/rows.hpp"
+#include "search/graph.hpp"
 
 namespace l2route {
 

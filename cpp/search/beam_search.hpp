@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "frontier.hpp"
-#include "graph.hpp"
-#include "rows.hpp"
-#include "visited.hpp"
+#include "kernels/rows.hpp"
+#include "search/frontier.hpp"
+#include "search/graph.hpp"
+#include "search/visited.hpp"
 
 namespace l2route {
 

@@ -15,7 +15,7 @@
 #include <limits>
 #include <string_view>
 
-#include "distance.hpp"
+#include "kernels/distance.hpp"
 
 namespace l2route {
 

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "parallel.hpp"
-#include "rollout.hpp"
+#include "learn/rollout.hpp"
+#include "threads/parallel.hpp"
 
 namespace l2route {
 
