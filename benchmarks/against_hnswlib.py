@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import from_hnswlib
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import knn_recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_distances, exact_neighbors
-from l2route.data.vectors import Dataset
 
 N_ANSWERS = 10
 BEAMS = (32, 64, 128, 256)

@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 
 from l2route import RoutingIndex
-from l2route.data.vectors import Dataset
+from l2route.data.dataset import Dataset
 from l2route.evaluation.compare.methods import N_ANSWERS, served_graph
 from l2route.evaluation.judge import Judge
-from l2route.search.calibrate import N_KEPT
 from l2route.search.codes import COMPRESSIONS
+from l2route.search.validation import N_KEPT
 
 TARGETS = (0.90, 0.95, 0.99)
 

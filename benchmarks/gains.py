@@ -15,10 +15,11 @@ import time
 from pathlib import Path
 
 from l2route import RoutingIndex
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at
 from l2route.data.truth import Truth, exact_neighbors
-from l2route.data.vectors import Dataset
-from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
 from l2route.search.space import pca_space
 
 

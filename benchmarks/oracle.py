@@ -18,7 +18,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph.graph import Graph, hops_from
+from l2route.graph.graph import Graph
+from l2route.graph.report import hops_from
 from l2route.index import load
 from l2route.training.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
 

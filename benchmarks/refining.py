@@ -12,10 +12,12 @@ import time
 from collections.abc import Iterator
 
 from l2route import RoutingIndex
-from l2route.data.vectors import Dataset
-from l2route.graph.graph import Graph, report
-from l2route.search.calibrate import Validation, cheapest_slack
-from l2route.search.space import BaseVectors
+from l2route.data.dataset import Dataset
+from l2route.graph.graph import Graph
+from l2route.graph.report import report
+from l2route.search.base import BaseVectors
+from l2route.search.calibrate import cheapest_slack
+from l2route.search.validation import Validation
 from stopping import TARGETS, given, walked
 
 

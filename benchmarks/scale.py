@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from growth import peak_mb, synthetic, timed
 from l2route import RoutingIndex
+from l2route.data.dataset import Dataset
 from l2route.data.public import demo_words
-from l2route.data.vectors import Dataset
 from l2route.evaluation.compare.methods import (
     N_ANSWERS,
     SERVED_RECALL,
@@ -34,7 +34,7 @@ from l2route.evaluation.compare.methods import (
 )
 from l2route.evaluation.compare.peers import Hnswlib
 from l2route.evaluation.judge import Judge
-from l2route.search.calibrate import N_KEPT
+from l2route.search.validation import N_KEPT
 
 TARGET = 0.95
 MAX_EF = 2000

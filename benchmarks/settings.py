@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from l2route import RoutingIndex
-from l2route.data.vectors import Dataset
+from l2route.data.dataset import Dataset
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import pose

@@ -18,12 +18,13 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Dataset, normalize
+from l2route.data.dataset import Dataset
+from l2route.data.vectors import normalize
 from l2route.evaluation.compare.methods import N_ANSWERS, Method, served_graph
 from l2route.evaluation.compare.peers import FaissHnsw, Hnswlib, Usearch
 from l2route.evaluation.judge import Judge
 from l2route.index import RoutingIndex
-from l2route.search.calibrate import N_KEPT
+from l2route.search.validation import N_KEPT
 
 BLOCK = 500
 Ask = Callable[[NDArray[np.float32]], object]

@@ -14,11 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from l2route import RoutingIndex
-from l2route.data.vectors import Dataset
-from l2route.search.calibrate import N_KEPT, Setting, Validation, cheapest_beam, cheapest_slack
+from l2route.data.dataset import Dataset
+from l2route.search.base import BaseVectors
+from l2route.search.calibrate import cheapest_beam, cheapest_slack
 from l2route.search.codes import COMPRESSIONS
-from l2route.search.searcher import Searcher, SearchResult
-from l2route.search.space import BaseVectors
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
+from l2route.search.setting import Setting
+from l2route.search.validation import N_KEPT, Validation
 
 TARGETS = (0.90, 0.95, 0.99)
 

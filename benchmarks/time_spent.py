@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from l2route import RoutingIndex, _core, load
-from l2route.data.vectors import Dataset
+from l2route.data.dataset import Dataset
 from l2route.evaluation.compare.methods import N_ANSWERS, served_graph
-from l2route.search.calibrate import N_KEPT
+from l2route.search.validation import N_KEPT
 
 RUN_AGAINST = Path(__file__).parents[1] / "tests/run_against.py"
 TARGET = 0.95

@@ -8,9 +8,11 @@ from hypothesis import settings
 from numpy.typing import NDArray
 
 from indexes import INDEXES
-from l2route.graph.graph import Graph, GraphOptions, build_graph
+from l2route.graph.build import GraphOptions, build_graph
+from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
-from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.search.base import BaseVectors
+from l2route.search.space import RoutingSpace, original_space
 
 settings.register_profile("l2route", deadline=None)
 settings.load_profile("l2route")

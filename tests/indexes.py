@@ -8,12 +8,13 @@ from typing import Any, Literal
 import hnswlib
 import numpy as np
 
-from l2route.graph.graph import GRAPH_KINDS, GraphOptions, build_graph
+from l2route.graph.build import GRAPH_KINDS, GraphOptions, build_graph
 from l2route.index import RoutingIndex
 from l2route.interop.imports import from_hnswlib
+from l2route.search.base import BaseVectors
 from l2route.search.codes import Compression
-from l2route.search.searcher import SearchResult
-from l2route.search.space import BaseVectors, RoutingSpace, pca_space
+from l2route.search.result import SearchResult
+from l2route.search.space import RoutingSpace, pca_space
 
 N, DIM = 400, 12
 RNG = np.random.default_rng(0)

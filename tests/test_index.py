@@ -29,10 +29,14 @@ from indexes import (
 )
 from l2route.data.truth import exact_distances, exact_neighbors
 from l2route.data.vectors import METRICS
-from l2route.graph.graph import Graph, GraphOptions, build_graph, report
+from l2route.graph.build import GraphOptions, build_graph
+from l2route.graph.graph import Graph
+from l2route.graph.report import report
 from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
-from l2route.search.searcher import SearchResult
-from l2route.search.space import BaseVectors, Budget, pca_space
+from l2route.search.base import BaseVectors
+from l2route.search.limits import Budget
+from l2route.search.result import SearchResult
+from l2route.search.space import pca_space
 
 
 def test_eight_threads_get_the_answers_of_one(index: RoutingIndex) -> None:

@@ -12,22 +12,27 @@ from numpy.typing import NDArray
 from l2route.data.vectors import Progress, check_metric
 from l2route.extras import install
 from l2route.files.storage import read_index
-from l2route.graph.graph import (
+from l2route.graph.build import (
     DEGREE,
     EF_CONSTRUCTION,
-    Entry,
-    Graph,
     GraphKind,
     GraphOptions,
     build_graph,
     served_entry,
 )
+from l2route.graph.entry import Entry
+from l2route.graph.graph import Graph
 from l2route.rewiring.connect import connect_graph
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
-from l2route.search.calibrate import Setting, Validation, calibrate, warn_of_doubts
+from l2route.search.base import BaseVectors
+from l2route.search.calibrate import calibrate
 from l2route.search.codes import Compression
-from l2route.search.searcher import Plan, Searcher, SearchResult
-from l2route.search.space import BaseVectors, Budget, RoutingSpace, pca_space
+from l2route.search.limits import Budget
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Plan, Searcher
+from l2route.search.setting import Setting
+from l2route.search.space import RoutingSpace, pca_space
+from l2route.search.validation import Validation, warn_of_doubts
 from l2route.state import changes
 from l2route.state.parts import Parts, assemble, write_parts
 from l2route.state.state import Current, State

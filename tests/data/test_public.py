@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from l2route.data.dataset import Dataset
 from l2route.data.public import PublicDataset, Split, _extract, demo_words, list_datasets, load
-from l2route.data.vectors import METRICS, Dataset
+from l2route.data.vectors import METRICS
 from l2route.files.formats import read_array, write_array
 from local_servers import BODY, serving
 

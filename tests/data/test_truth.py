@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from l2route.data import truth as truth_module
+from l2route.data.dataset import Dataset
 from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
-from l2route.data.vectors import METRICS, Dataset
+from l2route.data.vectors import METRICS
 from l2route.files.formats import read_npz, write_array, write_npz
 
 

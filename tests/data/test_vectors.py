@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from l2route.data.dataset import Dataset
 from l2route.data.vectors import (
     MAX_LENGTH,
     METRICS,
-    Dataset,
     check_lengths,
     check_metric,
     check_vectors,

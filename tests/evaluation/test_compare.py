@@ -15,10 +15,10 @@ from rich.console import Console
 
 from l2route.cli import compare as commands
 from l2route.cli.app import main
+from l2route.data.dataset import Dataset
 from l2route.data.truth import exact_neighbors
-from l2route.data.vectors import Dataset
-from l2route.evaluation import compare as comparing
 from l2route.evaluation.compare import report as speeds
+from l2route.evaluation.compare import run as comparing
 from l2route.evaluation.compare.methods import VARIANTS, Variant
 from l2route.evaluation.compare.run import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from l2route.data.dataset import Dataset
 from l2route.data.truth import exact_neighbors
-from l2route.data.vectors import Dataset, Metric
+from l2route.data.vectors import Metric
 from l2route.evaluation.compare import peers
 from l2route.evaluation.compare.methods import (
     METHODS,

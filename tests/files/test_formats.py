@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from fuzzing import EFFORT
+from l2route.files.finite import first_nonfinite_row
 from l2route.files.formats import (
     SUFFIXES,
-    first_nonfinite_row,
     list_keys,
     read_array,
     read_attributes,

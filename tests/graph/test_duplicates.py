@@ -14,9 +14,11 @@ from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph import duplicates
+from l2route.graph.build import GRAPH_KINDS, GraphKind
 from l2route.graph.duplicates import FAN_OUT, Duplicates
-from l2route.graph.graph import GRAPH_KINDS, Graph, GraphKind, hops_from, report
-from l2route.search.space import BaseVectors
+from l2route.graph.graph import Graph
+from l2route.graph.report import hops_from, report
+from l2route.search.base import BaseVectors
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")

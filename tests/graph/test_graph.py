@@ -18,21 +18,11 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import METRICS, normalize
-from l2route.graph.entry import longest, medoid, medoids
-from l2route.graph.graph import (
-    GRAPH_KINDS,
-    Entry,
-    Graph,
-    GraphKind,
-    GraphOptions,
-    UpperLayer,
-    build_graph,
-    compact_rows,
-    graph_of_hnsw,
-    hops_from,
-    report,
-)
+from l2route.graph.build import GRAPH_KINDS, GraphKind, GraphOptions, build_graph, graph_of_hnsw
+from l2route.graph.entry import Entry, longest, medoid, medoids
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
 from l2route.graph.knn import knn_lists
+from l2route.graph.report import hops_from, report
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")
@@ -259,7 +249,7 @@ def test_nsg_ends(vectors: str, degree: int) -> None:
     """
     script = f"""
 import numpy as np
-from l2route.graph.graph import GraphOptions, build_graph
+from l2route.graph.build import GraphOptions, build_graph
 def normal(*shape):
     return np.random.default_rng(0).normal(size=shape)
 try:

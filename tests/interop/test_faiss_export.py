@@ -16,10 +16,12 @@ from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.evaluation.judge import Judge
-from l2route.graph.graph import Graph, GraphKind
+from l2route.graph.build import GraphKind
+from l2route.graph.graph import Graph
 from l2route.interop.faiss_export import to_faiss
+from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, Compression
-from l2route.search.space import BaseVectors, RoutingSpace
+from l2route.search.space import RoutingSpace
 from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import pose

@@ -15,11 +15,14 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route.cli import app as cli
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at, success_by_hops
 from l2route.data.truth import exact_neighbors
-from l2route.data.vectors import Dataset, Metric
+from l2route.data.vectors import Metric
 from l2route.files.formats import read_npz
-from l2route.graph.graph import Entry, GraphKind, GraphOptions, build_graph, report
+from l2route.graph.build import GraphKind, GraphOptions, build_graph
+from l2route.graph.entry import Entry
+from l2route.graph.report import report
 from l2route.reproduce import jobs, plan
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop, paper_index
 from l2route.reproduce.page import page

@@ -20,8 +20,9 @@ from l2route.models.protocol import space_of
 from l2route.reproduce import toy
 from l2route.reproduce.toy import Perceptron, Toy, World
 from l2route.reproduce.toy_plot import Drawing, Panel, draw_toy
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
-from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.search.space import RoutingSpace, original_space
 
 SHARES = {
     "original": pytest.approx(0.5475, abs=0.005),

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex
 from l2route.data.vectors import METRICS, Metric
-from l2route.graph.graph import Graph, GraphOptions, build_graph, compact_rows, report
+from l2route.graph.build import GraphOptions, build_graph
+from l2route.graph.graph import Graph, compact_rows
+from l2route.graph.report import report
 from l2route.rewiring.connect import LOST, ROOT, _link, connect_graph
-from l2route.search.space import BaseVectors
+from l2route.search.base import BaseVectors
 
 
 def random_graph(

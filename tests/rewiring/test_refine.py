@@ -16,12 +16,13 @@ from l2route import RoutingIndex, _core, from_faiss, load
 from l2route.data.metrics import knn_recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
-from l2route.graph.graph import Graph, UpperLayer, compact_rows, report
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
+from l2route.graph.report import report
 from l2route.rewiring import connect as reachability
 from l2route.rewiring.refine import refine_graph
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(600, 12)).astype(np.float32)

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
-from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
+from l2route.graph.report import hops_from
 from l2route.interop.imports import from_hnswlib, import_hnswlib
 from l2route.rewiring.remove import remove_vertices
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, original_space
+from l2route.search.space import original_space
 
 N, DIM = 600, 10
 VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)

@@ -12,10 +12,11 @@ import pytest
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS
 from l2route.evaluation.measure import measure
-from l2route.graph.graph import GraphOptions, build_graph
+from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.search.calibrate import DEPTH, N_KEPT, Setting, Validation
-from l2route.search.space import BaseVectors
+from l2route.search.base import BaseVectors
+from l2route.search.setting import Setting
+from l2route.search.validation import DEPTH, N_KEPT, Validation
 
 N, DIM = 1500, 24
 VECTORS = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)

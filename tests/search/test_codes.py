@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data.vectors import METRICS
 from l2route.index import RoutingIndex, load
+from l2route.search.base import BaseVectors
 from l2route.search.codes import (
     CLIPPED,
     COMPRESSIONS,
@@ -26,13 +27,7 @@ from l2route.search.codes import (
 )
 from l2route.search.layout import pad_rows, padded_dim
 from l2route.search.searcher import Searcher
-from l2route.search.space import (
-    MAX_CODED_DIMS,
-    BaseVectors,
-    RoutingSpace,
-    original_space,
-    pca_space,
-)
+from l2route.search.space import MAX_CODED_DIMS, RoutingSpace, original_space, pca_space
 from scores_twin import packed_rows, padded_to, scores_of
 
 SIMD_LEVELS = _core.simd_levels()
@@ -382,7 +377,7 @@ def test_too_many_neighbours_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> 
     """Of more than the core can number no copies are made: that is said before."""
     index = RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 8)), degree=8)
     monkeypatch.setattr("l2route.search.searcher.MAX_INLINED", index.graph.neighbors.size - 1)
-    for module in ("search.aligned_rows", "changes.compress_space"):
+    for module in ("search.searcher.aligned_rows", "state.changes.compress_space"):
         monkeypatch.delattr(f"l2route.{module}")
     expected = "expected at most 399 neighbours to be inlined, got 400"
     with pytest.raises(ValueError, match=expected):

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
-from l2route.search.space import BaseVectors, RoutingSpace, with_origin
+from l2route.search.origin import with_origin
+from l2route.search.space import RoutingSpace
 
 N, DIM = 400, 8
 SPREADS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)

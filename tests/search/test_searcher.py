@@ -10,17 +10,15 @@ from beam_search_twin import Slack, beam_search, slack_search
 from conftest import SmallWorld
 from l2route import _core
 from l2route.data.vectors import Metric
-from l2route.graph.graph import Graph, GraphOptions, UpperLayer, build_graph
+from l2route.graph.build import GraphOptions, build_graph
+from l2route.graph.graph import Graph, UpperLayer
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows, padded_dim
-from l2route.search.searcher import Searcher, SearchResult
-from l2route.search.space import (
-    BaseVectors,
-    Budget,
-    RoutingSpace,
-    original_space,
-    pca_space,
-    with_origin,
-)
+from l2route.search.limits import Budget
+from l2route.search.origin import with_origin
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
+from l2route.search.space import RoutingSpace, original_space, pca_space
 from scores_twin import scores_of
 
 SIMD_LEVELS = _core.simd_levels()

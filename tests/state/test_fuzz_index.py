@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fuzzing import EFFORT
 from l2route.files.storage import LOCK, META, _checksum
-from l2route.graph.graph import GraphOptions, build_graph
+from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.search.space import BaseVectors, RoutingSpace, pca_space
+from l2route.search.base import BaseVectors
+from l2route.search.space import RoutingSpace, pca_space
 
 N_SEEDS, N_EACH = 8, 250 * EFFORT
 N, DIM = 70, 6

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_everything
 from l2route.files.storage import META, read_index, write_index
-from l2route.graph.graph import GraphOptions, build_graph
+from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
-from l2route.search.space import BaseVectors, pca_space
+from l2route.search.base import BaseVectors
+from l2route.search.space import pca_space
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -16,7 +16,8 @@ import pytest
 from indexes import QUERIES, VALIDATION, VECTORS, N, built, same_results
 from l2route import index as index_module
 from l2route.index import RoutingIndex, load
-from l2route.search.searcher import Searcher, SearchResult
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
 from l2route.state import changes
 from l2route.state import state as state_module
 

@@ -8,10 +8,11 @@ import pytest
 
 from l2route import RoutingIndex
 from l2route.data.public import demo_words
-from l2route.search.calibrate import Validation, calibrate
+from l2route.search.calibrate import calibrate
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace
+from l2route.search.validation import Validation
 from l2route.training.aim import SHARES, RecallAim
 from l2route.training.clock import Clock
 from l2route.training.loop import learn_space, make_model, plain_space

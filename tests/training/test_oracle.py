@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph.graph import Graph, compact_rows, hops_from
+from l2route.graph.graph import Graph, compact_rows
+from l2route.graph.report import hops_from
 from l2route.training.oracle import (
     BLOCK_TARGETS,
     MAX_HOPS,

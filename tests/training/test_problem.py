@@ -11,8 +11,10 @@ from l2route import RoutingIndex
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.graph.graph import Graph
+from l2route.search.base import BaseVectors
+from l2route.search.limits import Budget
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, Budget, original_space
+from l2route.search.space import original_space
 from l2route.training import problem as posing
 from l2route.training.base_queries import base_as_queries, look_alike, nearest_others
 from l2route.training.footprint import max_hop_blocks

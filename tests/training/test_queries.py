@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric, normalize
-from l2route.search.calibrate import CalibrationWarning
+from l2route.search.validation import CalibrationWarning
 from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, pose
 from l2route.training.queries import (

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.graph.graph import Graph, UpperLayer
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
+from l2route.search.limits import Budget
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, Budget, RoutingSpace
+from l2route.search.space import RoutingSpace
 
 TOLERANCE = 1e-4
 MASK = 2**64 - 1

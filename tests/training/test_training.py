@@ -18,8 +18,9 @@ from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import UpperLayer
 from l2route.models.protocol import GraphFilter, space_of
+from l2route.search.limits import Budget
 from l2route.search.searcher import Searcher
-from l2route.search.space import Budget, original_space
+from l2route.search.space import original_space
 from l2route.training import problem as posing
 from l2route.training import run as running
 from l2route.training.checkpoint import read_sizes, write_checkpoint

@@ -37,17 +37,17 @@ from l2route.data import public
 from l2route.data.vectors import Metric
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
-from l2route.graph.duplicates import Duplicates
-from l2route.graph.graph import (
+from l2route.graph.build import (
     DEGREE,
     EF_CONSTRUCTION,
-    Entry,
     GraphKind,
     GraphOptions,
     check_kind,
-    report,
     served_entry,
 )
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.entry import Entry
+from l2route.graph.report import report
 from l2route.index import RoutingIndex
 from l2route.interop.imports import from_faiss, from_hnswlib
 

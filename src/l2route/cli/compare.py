@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from l2route.cli.options import above_zero, at_least
-from l2route.data.vectors import Dataset, Metric
+from l2route.data.dataset import Dataset
+from l2route.data.vectors import Metric
 from l2route.evaluation.compare import report as speeds
 from l2route.evaluation.compare.run import Comparison, check_methods
 from l2route.evaluation.compare.run import compare as run_comparison

@@ -15,7 +15,7 @@ from l2route.cli.options import Index, Json, OutInstead, Space, Threads, a_share
 from l2route.cli.progress import bar
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
-from l2route.graph.graph import report
+from l2route.graph.report import report
 from l2route.index import RoutingIndex, load
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, check_refinement
 from l2route.search.codes import Compression

@@ -24,7 +24,8 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Dataset, Metric, normalize
+from l2route.data.dataset import Dataset
+from l2route.data.vectors import Metric, normalize
 from l2route.extras import install
 from l2route.files.download import Progress, RemoteFile, download
 from l2route.files.formats import read_array

@@ -1,8 +1,8 @@
 """Recall of answers, by the true distances of what they name."""
 
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import knn_recall_at
 from l2route.data.truth import exact_distances, exact_neighbors
-from l2route.data.vectors import Dataset
 from l2route.evaluation.compare.peers import Ids
 
 

@@ -10,7 +10,7 @@ from l2route.data.metrics import knn_recall_at, recall_at
 from l2route.data.truth import Truth
 from l2route.evaluation.tables import Row
 from l2route.index import RoutingIndex
-from l2route.search.searcher import SearchResult
+from l2route.search.result import SearchResult
 
 N_ANSWERS = 10
 """Answers per query; recall@1 and recall@10 are read off the same search."""

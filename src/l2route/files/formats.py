@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from l2route.extras import install
 from l2route.files.atomic import open_regular, replacing, size_of
+from l2route.files.finite import first_nonfinite_row
 from l2route.files.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
 
 _F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
@@ -173,30 +174,6 @@ def list_keys(path: str | Path) -> tuple[str, ...]:
     h5py = _import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         return tuple(str(name) for name in file)
-
-
-def first_nonfinite_row(array: NDArray[Any]) -> int | None:
-    """Find the first row with a NaN or an infinity, in bounded memory.
-
-    Args:
-        array: Numbers [n, d].
-
-    Returns:
-        Index of the row, or None if all numbers are finite.
-    """
-    if array.dtype.kind != "f":
-        return None
-    if array.flags.c_contiguous and array.dtype.itemsize in (4, 8):
-        flat = array.reshape(-1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if math.isfinite(np.dot(flat, flat)):  # one pass of BLAS, nothing allocated
-                return None
-    n_rows = max(1, _CHUNK_VALUES // max(1, array.shape[1]))
-    for start in range(0, len(array), n_rows):
-        finite = np.isfinite(array[start : start + n_rows]).all(axis=1)
-        if not finite.all():
-            return start + int(np.argmin(finite))
-    return None
 
 
 def _locate(source: str | Path) -> tuple[Path, str | None]:

@@ -1,10 +1,14 @@
 """Vertices that searches start at: in the middle of others, or the longest."""
 
+from collections.abc import Sequence
 from operator import index as index_of
+from typing import Literal
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
+
+from l2route.graph.graph import check_entries
 
 N_ENTRIES = 32
 """Clusters that "medoids" are of, and vertices that are "longest"."""
@@ -55,3 +59,31 @@ def longest(vectors: NDArray[np.float32]) -> NDArray[np.int32]:
     """The 32 longest vectors [n, dim], ascending: largest inner products are mostly with them."""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     return np.sort(np.argsort(-squares, kind="stable")[:N_ENTRIES]).astype(np.int32)
+
+
+Entry = int | Sequence[int] | Literal["medoid", "medoids", "longest"]
+
+
+def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
+    """Vertices that an entry stands for, among these vectors [n, dim]."""
+    if is_medoid(entry):
+        return np.array([medoid(vectors)], dtype=np.int32)
+    if isinstance(entry, str) and entry == "medoids":
+        return medoids(vectors, seed)
+    if isinstance(entry, str) and entry == "longest":
+        return longest(vectors)
+    ids = np.atleast_1d(np.array(entry))
+    if ids.ndim != 1 or not len(ids) or ids.dtype.kind not in "iu":
+        raise ValueError(
+            f"expected entries: a vertex id, several, medoid, medoids or longest, got {entry!r}"
+        )
+    if ids.min() < 0 or ids.max() >= len(vectors):
+        raise ValueError(f"expected entries in [0, {len(vectors)}), got {ids.tolist()}")
+    entries = ids.astype(np.int32)
+    check_entries(entries, len(vectors))
+    return entries
+
+
+def is_medoid(entry: Entry) -> bool:
+    """Whether an entry is the medoid, which in HNSW and NSG stands for their own."""
+    return isinstance(entry, str) and entry == "medoid"

@@ -1,5 +1,7 @@
 """Nearest neighbours of every vector among the others, by faiss."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from operator import index as index_of
 
 import faiss
@@ -54,3 +56,14 @@ def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
     keep[keep.all(axis=1), -1] = False  # a twin stands in the vector's place
     others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
     return others
+
+
+@contextmanager
+def faiss_threads(n_threads: int) -> Iterator[None]:
+    """Threads of faiss for the length of a block; 0 leaves them."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(index_of(n_threads) or before)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)

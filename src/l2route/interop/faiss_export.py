@@ -24,8 +24,9 @@ from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.graph.knn import faiss_metric
 from l2route.index import RoutingIndex
+from l2route.search.base import BaseVectors
 from l2route.search.codes import decode_rows
-from l2route.search.space import BaseVectors, RoutingSpace
+from l2route.search.space import RoutingSpace
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless another is asked for."""

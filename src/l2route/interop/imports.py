@@ -12,19 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import METRICS, Metric, check_metric, check_vectors
-from l2route.graph.graph import (
-    Entry,
-    Graph,
-    UpperLayer,
-    compact_rows,
-    graph_of_hnsw,
-    graph_of_nsg,
-    resolve_entry,
-)
+from l2route.graph.build import graph_of_hnsw, graph_of_nsg
+from l2route.graph.entry import Entry, resolve_entry
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
 from l2route.index import RoutingIndex
 from l2route.interop.links import contradicts
 from l2route.rewiring.remove import remove_vertices
-from l2route.search.space import BaseVectors
+from l2route.search.base import BaseVectors
 
 DELETED = 1
 """Third byte of an element that was marked as deleted in hnswlib's file; 0 of any other."""

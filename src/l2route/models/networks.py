@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
-from l2route.search.space import Scorer
+from l2route.search.base import Scorer
 
 
 class CorrectingNetwork(nn.Module, ABC):

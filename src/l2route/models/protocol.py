@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from l2route.models.features import VertexFeatures
+from l2route.search.base import Scorer
 from l2route.search.layout import pad_rows
-from l2route.search.space import LEARNED, RoutingSpace, Scorer
+from l2route.search.space import LEARNED, RoutingSpace
 
 
 @runtime_checkable

@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import Truth, exact_distances, exact_neighbors
-from l2route.data.vectors import Dataset
 from l2route.evaluation.compare.methods import knob_for, make_methods
-from l2route.graph.graph import Entry, GraphKind, GraphOptions, build_graph
+from l2route.graph.build import GraphKind, GraphOptions, build_graph
+from l2route.graph.entry import Entry
 from l2route.index import RoutingIndex, load
 from l2route.reproduce.plan import Cell, Method
-from l2route.search.searcher import Searcher, SearchResult
-from l2route.search.space import BaseVectors, original_space, pca_space
+from l2route.search.base import BaseVectors
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
+from l2route.search.space import original_space, pca_space
 from l2route.training.checkpoint import read_sizes
 from l2route.training.clock import Clock
 from l2route.training.log import Event

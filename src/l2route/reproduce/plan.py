@@ -7,8 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from l2route.graph.graph import GRAPH_KINDS, GraphKind
-from l2route.search.space import Budget
+from l2route.graph.build import GRAPH_KINDS, GraphKind
+from l2route.search.limits import Budget
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 
 EXPERIMENTS = ("table1", "routing", "ablation", "sota")

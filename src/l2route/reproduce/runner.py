@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at
-from l2route.data.vectors import Dataset
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
 from l2route.reproduce.plan import Cell, cells_for, read_experiment
 from l2route.reproduce.store import PlannedTable, Store, plan_table

@@ -16,11 +16,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from l2route.data.truth import exact_neighbors
-from l2route.graph.graph import Graph, compact_rows, hops_from
+from l2route.graph.graph import Graph, compact_rows
 from l2route.graph.knn import knn_lists
+from l2route.graph.report import hops_from
 from l2route.reproduce.toy_plot import Drawing, Panel, plot_toy
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.search.space import RoutingSpace, original_space
 from l2route.training.log import Event
 from l2route.training.loop import learn_space, torch_threads
 from l2route.training.options import LearnOptions

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from l2route.data.vectors import Progress, ignore
 from l2route.graph.graph import Graph
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, original_space
+from l2route.search.space import original_space
 
 MAX_SOURCES = 64
 """Vertices near a lost one that are asked for a place in their lists, at the most."""

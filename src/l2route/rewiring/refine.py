@@ -11,9 +11,10 @@ from l2route.data.vectors import Progress, ignore
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.rewiring.connect import connect_graph, nearest_found
+from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows, pad_rows
 from l2route.search.searcher import MAX_THREADS, Searcher
-from l2route.search.space import BaseVectors, original_space
+from l2route.search.space import original_space
 
 N_CANDIDATES = 48
 """Nearest vertices that a vertex's neighbours are chosen from, beside those it has."""

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph.graph import Graph, UpperLayer, compact_rows, hops_from
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
+from l2route.graph.report import hops_from
 from l2route.rewiring.connect import connect_graph
-from l2route.search.space import BaseVectors
+from l2route.search.base import BaseVectors
 
 N_OFFERED = 2
 """Vertices that one that goes offers in its place, at the most."""

@@ -6,8 +6,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pack_codes, pad_rows, padded_dim, unpack_codes
-from l2route.search.space import BaseVectors, RoutingSpace, check_coded_dim
+from l2route.search.space import RoutingSpace, check_coded_dim
 
 Compression = Literal["int4", "int8", "float16"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)

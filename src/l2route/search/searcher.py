@@ -1,6 +1,5 @@
 """Beam search under an exact budget, a beam width or a slack, and what it answers."""
 
-from dataclasses import dataclass
 from operator import index as index_of
 from typing import Any
 
@@ -11,8 +10,11 @@ from l2route import _core
 from l2route.data.vectors import as_array, check_vectors
 from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
+from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows, pad_rows, padded_dim
-from l2route.search.space import BaseVectors, Budget, RoutingSpace, spent
+from l2route.search.limits import Budget
+from l2route.search.result import SearchResult, Trace
+from l2route.search.space import RoutingSpace
 
 MAX_K = 2**31 - 1
 """Answers per query that the core can count."""
@@ -50,65 +52,6 @@ def _padded_scale(values: NDArray[np.float32] | None, code_bits: int) -> NDArray
     padded = np.zeros(padded_dim(len(values), np.uint8, code_bits), dtype=np.float32)
     padded[: len(values)] = values
     return padded
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Vertices in the order visited; query i's are those in [offsets[i], offsets[i + 1])."""
-
-    offsets: NDArray[np.int64]
-    vertices: NDArray[np.int32]
-    hops: NDArray[np.int32]
-    """Hop in which each vertex was visited; 0 for entry vertices."""
-
-    def of(self, query: int) -> NDArray[np.int32]:
-        """Vertices that one query visited, in order."""
-        return self.vertices[self.offsets[query] : self.offsets[query + 1]]
-
-
-@dataclass(slots=True)  # not frozen, which would take as long to make as a short walk
-class SearchResult:
-    """Answers to a batch of queries, nearest first, ties by id, and what they cost."""
-
-    ids: NDArray[np.int64]
-    """[n_queries, k]; −1 where fewer than k were found."""
-    distances: NDArray[np.float32]
-    """[n_queries, k]; inf where fewer than k were found."""
-    counts: NDArray[np.int32]
-    """What each query cost [3, n_queries]: n_routing, n_rerank and n_hops."""
-    n_projection: int
-    """Distance computations that mapping a query into the routing space costs."""
-    routing_dim: int
-    """Dimension of the routing vectors."""
-    dim: int
-    """Dimension of the queries."""
-    trace: Trace | None = None
-
-    @property
-    def n_routing(self) -> NDArray[np.int32]:
-        """Routing vectors scored [n_queries]."""
-        row: NDArray[np.int32] = self.counts[0]
-        return row
-
-    @property
-    def n_rerank(self) -> NDArray[np.int32]:
-        """True distances computed at the end [n_queries]."""
-        row: NDArray[np.int32] = self.counts[1]
-        return row
-
-    @property
-    def n_hops(self) -> NDArray[np.int32]:
-        """Vertices expanded, those of upper layers included [n_queries]."""
-        row: NDArray[np.int32] = self.counts[2]
-        return row
-
-    @property
-    def n_computed(self) -> NDArray[np.float64]:
-        """Distance computations in units of the original dimension, all counted [n_queries]."""
-        counted: NDArray[np.float64] = spent(
-            self.n_routing, self.n_rerank, self.n_projection, self.routing_dim, self.dim
-        )
-        return counted
 
 
 class Plan:

@@ -1,21 +1,17 @@
 """Spaces that walks are routed in: the vectors of vertices, and what a search in them costs."""
 
-from dataclasses import dataclass, replace
-from operator import index as index_of
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.truth import exact_distances
-from l2route.data.vectors import Metric, check_lengths, check_vectors, normalize
-from l2route.files.memory import aligned
+from l2route.data.vectors import Metric
+from l2route.search.base import BASE_TYPES, BaseVectors, Scorer
 from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.limits import Budget
 
-Scorer = Literal["l2", "ip"]
-BASE_TYPES = ("float32", "float16")
-"""Elements of original vectors."""
 ROW_TYPES = (*BASE_TYPES, "uint8")
 """Elements of routing vectors; uint8 for codes, one or two in a byte."""
 LEARNED = "learned"
@@ -23,123 +19,6 @@ LEARNED = "learned"
 MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
 """Dimensions of codes, by bits: the core adds up products with query codes, which are of up to 127,
 in 32 bits."""
-N_OWN = 10_000
-"""Vectors that are scored by themselves to find a space's origin, at the most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Distance computations one query may spend, in units of the original dimension."""
-
-    routing: int
-    """Distances computed between the query and routing vectors while walking."""
-    rerank: int = 0
-    """Walked vertices whose true distance is computed at the end."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "routing", index_of(self.routing))
-        object.__setattr__(self, "rerank", index_of(self.rerank))
-        if self.routing < 1 or self.rerank < 0:
-            raise ValueError(
-                f"expected routing of at least 1 and rerank of at least 0, "
-                f"got {self.routing} and {self.rerank}"
-            )
-
-    @classmethod
-    def of_total(
-        cls, total: int, dim: int, routing_dim: int, rerank: int = 0, projected: bool | None = None
-    ) -> "Budget":
-        """Spend a total on rerank and projection first and on routing what is left.
-
-        In the paper's terms rDCS = C · (DCS − k − d) with C = D/d, and DCS − k without projection.
-
-        Args:
-            total: distance computations in the original dimension (the paper's DCS).
-            dim: the original dimension D.
-            routing_dim: the routing dimension d.
-            rerank: vertices to rerank (the paper's k).
-            projected: whether the query is multiplied by a d×D matrix; by default if d ≠ D.
-        """
-        left = total - rerank - _projection(dim, routing_dim, projected)
-        routing = left * dim // routing_dim
-        if routing < 1:
-            raise ValueError(
-                f"expected a budget that leaves something to route with after {rerank} for rerank "
-                f"and {_projection(dim, routing_dim, projected)} for the projection, got {total}"
-            )
-        return cls(routing, rerank)
-
-    def cost(self, dim: int, routing_dim: int, projected: bool | None = None) -> float:
-        """What spending all of it costs, in distance computations of the original dimension."""
-        projection = _projection(dim, routing_dim, projected)
-        return float(spent(self.routing, self.rerank, projection, routing_dim, dim))
-
-
-def spent(routing: Any, rerank: Any, projection: int, routing_dim: int, dim: int) -> Any:
-    """Distance computations in units of the original dimension, of numbers or of arrays.
-
-    Args:
-        routing: routing vectors scored.
-        rerank: true distances.
-        projection: what mapping a query into the space costs.
-        routing_dim: the routing dimension.
-        dim: the original dimension.
-    """
-    return routing * np.float64(routing_dim) / dim + (projection + rerank)
-
-
-def _projection(dim: int, routing_dim: int, projected: bool | None) -> int:
-    is_projected = routing_dim != dim if projected is None else projected
-    return routing_dim if is_projected else 0
-
-
-@dataclass(frozen=True, slots=True)
-class BaseVectors:
-    """The original vectors, as the core wants them; for cosine they have unit length."""
-
-    rows: NDArray[Any]
-    """Padded rows of float32 or float16 [n, padded_dim(dim)]."""
-    dim: int
-    metric: Metric
-
-    def __post_init__(self) -> None:
-        if self.rows.dtype not in BASE_TYPES:
-            raise ValueError(f"expected vectors of {', '.join(BASE_TYPES)}, got {self.rows.dtype}")
-        if self.dim < 1 or self.rows.shape[1:] != (padded_dim(self.dim),):
-            got = list(self.rows.shape)
-            raise ValueError(f"expected vectors [*, {padded_dim(max(1, self.dim))}], got {got}")
-
-    @classmethod
-    def of(cls, vectors: object, metric: Metric) -> "BaseVectors":
-        """Copy vectors [n, dim] into padded rows."""
-        checked = check_vectors("vectors", vectors)
-        if metric == "cosine":
-            return cls(pad_rows(normalize(checked)), checked.shape[1], metric)
-        check_lengths("vectors", checked)
-        return cls(pad_rows(checked), checked.shape[1], metric)
-
-    @property
-    def scorer(self) -> Scorer:
-        """How the core ranks by this metric."""
-        return "l2" if self.metric == "l2" else "ip"
-
-    def vectors(self) -> NDArray[np.float32]:
-        """The vectors without their padding [n, dim]; a view, unless they are half floats."""
-        return self.rows[:, : self.dim].astype(np.float32, copy=False)
-
-    def exact_distances(
-        self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]
-    ) -> NDArray[np.float32]:
-        """Distances of the vectors with these row numbers [n_queries, k]; inf for −1.
-
-        In double precision, and under cosine from vectors of unit length, which half floats only
-        nearly have: what answers are judged by.
-        """
-        named, places = np.unique(ids, return_inverse=True)
-        vectors = self.rows[named, : self.dim].astype(np.float32, copy=False)
-        distances = exact_distances(vectors, queries, places.reshape(ids.shape), self.metric)
-        distances[ids < 0] = np.inf
-        return distances
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,66 +132,3 @@ def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
     rows = pad_rows(vectors @ matrix.T)
     origin = 0.0 if scorer == "l2" else None
     return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}", origin=origin)
-
-
-def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
-    """A space of inner products that tells distances: vectors have none to themselves.
-
-    What all vertices have in common does not change their ranks, so that learning leaves it open: a
-    vector in all rows, a number in all biases. Both are chosen here, with the origin, by least
-    squares. Without an origin where the metric, or what was learned, is no distance.
-
-    Rows that are a multiple of the vectors need nothing but that multiple, so the fit starts there
-    and is drawn to it: where vectors hardly differ, along an axis or in length, they say nothing,
-    and what fits their noise best may be of any size. Such a number in rows or biases would leave
-    float32 no digits for the scores.
-    """
-    if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
-        return replace(space, origin=None)
-    every = -(-len(base.rows) // N_OWN)
-    vectors, matrix = base.vectors()[::every], space.query_matrix
-    queries = (vectors if matrix is None else vectors @ matrix.T).astype(np.float64)  # [n, dim]
-    if not queries.any():
-        return replace(space, origin=None)
-    mean, row_mean = queries.mean(axis=0), space.rows[::every, : space.dim].mean(axis=0, dtype="f8")
-    bias = np.zeros(len(base.rows), dtype=np.float32) if space.bias is None else space.bias
-    rows = space.rows[::every, : space.dim] - row_mean  # [n, dim]
-    own = np.einsum("nd,nd->n", rows, queries) + bias[::every]  # [n]
-    origin, tilt, constant = _origin_of(rows, queries - mean, own)
-    if origin <= 0:  # rows do not point where vectors do
-        return replace(space, origin=None)
-    moved = space.rows.copy()
-    moved[:, : space.dim] += np.float32(tilt + origin * mean - row_mean)
-    constant -= tilt @ mean + 0.5 * origin * mean @ mean
-    return replace(
-        space, rows=aligned(moved), bias=bias + np.float32(constant), origin=float(origin)
-    )
-
-
-def _origin_of(
-    rows: NDArray[np.float64], centred: NDArray[np.float64], own: NDArray[np.float64]
-) -> tuple[float, NDArray[np.float64], float]:
-    """Origin, tilt t and constant c of own = origin · |z|²/2 − ⟨t, z⟩ − c, by least squares.
-
-    Ridge regression about origin = ⟨rows, z⟩ / |z|² and no tilt. Its penalty is the variance of
-    what is to be explained, in units in which an origin and a tilt of the rows' own size are 1:
-    what vectors tell clearly is taken from them, and what they do not tell stays below that size.
-
-    Args:
-        rows: routing vectors without their mean [n, dim].
-        centred: queries z, the vectors in the space without their mean [n, dim].
-        own: scores of the vectors by themselves [n].
-    """
-    squares = np.einsum("nd,nd->n", centred, centred)
-    if not squares.any():
-        return 1.0, np.zeros(centred.shape[1]), float(-own.mean())  # all alike: any scale will do
-    start = np.einsum("nd,nd->", rows, centred) / squares.sum()
-    size = np.sqrt(np.einsum("nd,nd->", rows, rows) / squares.sum())  # at least |start|
-    left = own - 0.5 * start * squares
-    unknown = size * np.column_stack([0.5 * squares, -centred.std(axis=0).max() * centred])
-    about = unknown - unknown.mean(axis=0)  # [n, dim + 1]
-    penalty = left.var() * np.eye(about.shape[1])
-    found = np.linalg.lstsq(about.T @ about + penalty, about.T @ (left - left.mean()))[0]
-    constant = unknown.mean(axis=0) @ found - left.mean()
-    tilt = size * centred.std(axis=0).max() * found[1:]
-    return float(start + size * found[0]), tilt, float(constant)

@@ -9,11 +9,12 @@ from l2route import _core
 from l2route.data.vectors import Progress
 from l2route.graph.graph import numbers_in
 from l2route.rewiring.refine import refine_graph
-from l2route.search.calibrate import Loss, Validation
 from l2route.search.codes import Compression, compress_space, to_float16
 from l2route.search.layout import aligned_rows
 from l2route.search.searcher import Searcher, check_inlined
+from l2route.search.setting import Loss
 from l2route.search.space import LEARNED, RoutingSpace
+from l2route.search.validation import Validation
 from l2route.state.state import State
 
 

@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import check_metric
-from l2route.files.formats import first_nonfinite_row
+from l2route.files.finite import first_nonfinite_row
 from l2route.files.storage import write_index
 from l2route.graph.graph import Graph, UpperLayer
-from l2route.search.calibrate import Loss, Setting, Validation
+from l2route.search.base import BASE_TYPES, BaseVectors
 from l2route.search.codes import LARGEST_CODES
-from l2route.search.space import BASE_TYPES, ROW_TYPES, BaseVectors, RoutingSpace
+from l2route.search.setting import Loss, Setting
+from l2route.search.space import ROW_TYPES, RoutingSpace
+from l2route.search.validation import Validation
 
 Record = TypeVar("Record", Setting, Loss)
 

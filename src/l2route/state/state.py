@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph.graph import Graph, report
-from l2route.search.calibrate import Loss, Setting, Validation
+from l2route.graph.graph import Graph
+from l2route.graph.report import report
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.search.setting import Loss, Setting
+from l2route.search.space import RoutingSpace, original_space
+from l2route.search.validation import Validation
 from l2route.state.parts import Parts, described
 
 SettingKey = tuple[str, int, float]

@@ -8,9 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.metrics import knn_recall_per_query
-from l2route.search.calibrate import N_KEPT, OutOfReachError, Setting, Validation, calibrate
-from l2route.search.searcher import Searcher, SearchResult
-from l2route.search.space import Budget, RoutingSpace
+from l2route.search.calibrate import OutOfReachError, calibrate
+from l2route.search.limits import Budget
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Searcher
+from l2route.search.setting import Setting
+from l2route.search.space import RoutingSpace
+from l2route.search.validation import N_KEPT, Validation
 from l2route.training.clock import Clock, timed
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem

@@ -5,8 +5,9 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, original_space
+from l2route.search.space import original_space
 from l2route.training.clock import timed
 from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS

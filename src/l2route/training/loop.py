@@ -13,7 +13,8 @@ from torch import nn
 from l2route.models.features import principal_axes, vertex_features
 from l2route.models.networks import FeedForward, FilterNetwork, GraphNetwork
 from l2route.models.protocol import GraphFilter, RoutingModel
-from l2route.search.space import BaseVectors, RoutingSpace, original_space, pca_space
+from l2route.search.base import BaseVectors
+from l2route.search.space import RoutingSpace, original_space, pca_space
 from l2route.training.aim import Aim, BudgetAim, RecallAim
 from l2route.training.clock import Clock
 from l2route.training.footprint import expected_bytes

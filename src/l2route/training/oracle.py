@@ -25,7 +25,8 @@ from l2route import _core
 from l2route.files.atomic import replacing
 from l2route.files.memory import aligned_zeros
 from l2route.files.npy import map_npy, write_npy
-from l2route.graph.graph import Graph, hops_from
+from l2route.graph.graph import Graph
+from l2route.graph.report import hops_from
 
 BLOCK_TARGETS = 512
 """Targets of a block: the bits of a cache line."""

@@ -11,9 +11,10 @@ from l2route.data.metrics import knn_recall_per_query
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Progress, check_vectors, normalize
 from l2route.graph.graph import Graph
-from l2route.search.calibrate import DEPTH, N_KEPT, Validation
+from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
-from l2route.search.space import BaseVectors, RoutingSpace, original_space
+from l2route.search.space import RoutingSpace, original_space
+from l2route.search.validation import DEPTH, N_KEPT, Validation
 from l2route.training.base_queries import (
     affordable_vectors,
     base_as_queries,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route.models.protocol import GraphFilter, space_of
-from l2route.search.space import RoutingSpace, with_origin
+from l2route.search.origin import with_origin
+from l2route.search.space import RoutingSpace
 from l2route.training.aim import Aim
 from l2route.training.checkpoint import read_checkpoint, write_checkpoint
 from l2route.training.clock import Clock, timed

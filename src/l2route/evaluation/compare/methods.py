@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Dataset
+from l2route.data.dataset import Dataset
 from l2route.evaluation.compare.peers import (
     Annoy,
     FaissHnsw,
@@ -22,9 +22,9 @@ from l2route.evaluation.compare.peers import (
 )
 from l2route.extras import install
 from l2route.index import RoutingIndex
-from l2route.search.calibrate import N_KEPT
 from l2route.search.codes import Compression
 from l2route.search.space import pca_space
+from l2route.search.validation import N_KEPT
 
 N_ANSWERS = 10
 """Answers that a served index learns and is calibrated for."""

@@ -10,9 +10,9 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Dataset, Metric, normalize
-from l2route.graph.graph import faiss_threads
-from l2route.graph.knn import faiss_metric
+from l2route.data.dataset import Dataset
+from l2route.data.vectors import Metric, normalize
+from l2route.graph.knn import faiss_metric, faiss_threads
 
 Ids = NDArray[np.int64]
 Vectors = NDArray[np.float32]

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from l2route.files import memory
 from l2route.files.memory import CACHE_LINE, aligned, aligned_zeros, available_bytes
-from l2route.search import layout as memory
 from l2route.search.layout import aligned_rows, pad_rows
 
 

@@ -1,0 +1,213 @@
+"""Graphs built by faiss."""
+
+from dataclasses import dataclass, replace
+from operator import index as index_of
+from typing import Any, Literal, get_args
+
+import faiss
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.entry import Entry, faiss_seed, is_medoid, resolve_entry
+from l2route.graph.graph import Graph, UpperLayer, compact_rows
+from l2route.graph.knn import faiss_metric, faiss_threads, knn_lists
+
+GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
+GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
+DEGREE = 32
+"""Largest number of neighbours in a graph that is to be served."""
+EF_CONSTRUCTION = 300
+"""Beam width that it is built with."""
+N_NSG = 10
+"""Vectors that faiss needs for an NSG."""
+_N_STEPS = 100  # parts that vectors are added in, so that progress can be told
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOptions:
+    """How to build a graph; by default the paper's NSW. Checked when they are made."""
+
+    kind: GraphKind = "nsw"
+    """nsw (bottom layer of HNSW), hnsw, nsg, knn (exact) or approximate-knn."""
+    degree: int = 16
+    """Largest number of neighbours of a vertex (in HNSW's terms, 2M)."""
+    ef_construction: int = 300
+    """Beam width while building nsw and hnsw."""
+    entry: Entry = "medoid"
+    """Where a search starts: a vertex id, several, the medoid, medoids of 32 clusters, or the 32
+    longest vectors. HNSW and NSG bring their own."""
+    seed: int = 0
+    """Seed of every random choice."""
+    n_threads: int = 1
+    """Threads that build. With more than one, nsw, hnsw and nsg differ from run to run."""
+
+    def __post_init__(self) -> None:
+        _check_options(self)
+
+
+def build_graph(
+    vectors: object,
+    metric: str = "l2",
+    options: GraphOptions | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Build a similarity graph over base vectors [n, dim] with faiss.
+
+    Of vectors that are equal, faiss gets the first; the others stand behind it. A graph of faiss
+    may leave vertices that no walk finds: see `l2route.rewiring.connect`.
+
+    Args:
+        vectors: base vectors, any real dtype.
+        metric: l2, ip or cosine.
+        options: what to build; the paper's NSW by default.
+        progress: told when building begins, and of nsw and hnsw as they grow; the other kinds
+            are built in one piece.
+    """
+    options = options or GraphOptions()
+    base = check_vectors("vectors", vectors)
+    chosen = check_metric(metric)
+    if chosen == "cosine":
+        base, chosen = normalize(base), "l2"  # the same order on unit vectors
+    check_kind(options.kind, chosen)
+    _check_size(options, len(base))
+    duplicates = Duplicates.of(base)
+    distinct = base[duplicates.first] if duplicates.n_copies else base
+    if isinstance(options.entry, str):
+        found = resolve_entry(options.entry, distinct, options.seed)
+        entries = duplicates.first[found].astype(np.int32)
+    else:
+        entries = resolve_entry(options.entry, base)
+    told = progress or ignore
+    told(0, len(distinct))
+    with faiss_threads(options.n_threads):
+        graph = _build(distinct, chosen, options, told)
+    if duplicates.n_copies:
+        graph = _with_copies(graph, duplicates, min(options.degree, len(base) - 1))
+    has_entry = options.kind in ("hnsw", "nsg") and is_medoid(options.entry)
+    return graph if has_entry else graph.entered_at(entries)
+
+
+def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
+    """The graph over all vectors, from that over the distinct ones."""
+    called = duplicates.first.astype(np.int32)
+
+    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.where(ids >= 0, called[ids], np.int32(-1))
+
+    layers = (UpperLayer(called[each.vertices], renamed(each.neighbors)) for each in graph.upper)
+    width = max(width, graph.neighbors.shape[1])
+    neighbors = duplicates.spread(graph.neighbors, width)
+    return Graph(neighbors, called[graph.entries], tuple(layers))
+
+
+def served_entry(kind: GraphKind, metric: str) -> Entry:
+    """Where searches start in a graph that is to be served."""
+    if kind in ("hnsw", "nsg"):
+        return "medoid"  # stands for the graph's own
+    return "longest" if metric == "ip" else "medoids"
+
+
+def _check_options(options: GraphOptions) -> None:
+    if options.kind not in GRAPH_KINDS:
+        raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
+    if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
+        raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
+    lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, a graph is a chain
+    if options.degree < lowest:
+        raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
+    if options.ef_construction < 1:
+        raise ValueError(f"expected ef_construction of at least 1, got {options.ef_construction}")
+    if options.n_threads < 0:
+        raise ValueError(f"expected n_threads of at least 0, got {options.n_threads}")
+    if options.kind == "hnsw" and not is_medoid(options.entry):
+        raise ValueError(f"expected no entry for hnsw, which has its own, got {options.entry!r}")
+
+
+def check_kind(kind: GraphKind, metric: str) -> None:
+    """Refuse a kind of graph that cannot be had for a metric."""
+    if kind == "nsg" and check_metric(metric) == "ip":
+        raise ValueError("expected metric l2 or cosine for nsg, got ip")
+
+
+def _check_size(options: GraphOptions, n: int) -> None:
+    least = {"nsg": N_NSG, "knn": 2, "approximate-knn": 2}.get(options.kind, 1)
+    if n < least:
+        raise ValueError(f"expected at least {least} vectors for {options.kind}, got {n}")
+
+
+def _build(
+    base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
+) -> Graph:
+    if options.kind in ("nsw", "hnsw"):
+        graph = _build_hnsw(base, metric, options, progress)
+        return graph if options.kind == "hnsw" else replace(graph, upper=())
+    if len(base) == 1:  # all vectors are equal
+        return Graph(np.full((1, 1), -1, dtype=np.int32), np.zeros(1, dtype=np.int32))
+    if options.kind == "nsg" and len(base) >= N_NSG:
+        return _build_nsg(base, metric, options)
+    exact = options.kind != "approximate-knn"
+    lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
+    return Graph(compact_rows(lists), np.zeros(1, dtype=np.int32))
+
+
+def _build_hnsw(
+    base: NDArray[np.float32], metric: Metric, options: GraphOptions, progress: Progress
+) -> Graph:
+    links = index_of(options.degree) // 2
+    index = faiss.IndexHNSWFlat(base.shape[1], links, faiss_metric(metric))
+    index.hnsw.efConstruction = index_of(options.ef_construction)
+    index.hnsw.rng = faiss.RandomGenerator(faiss_seed(options.seed))
+    for part in np.array_split(base, min(_N_STEPS, len(base))):
+        index.add(part)
+        progress(index.ntotal, len(base))
+    return graph_of_hnsw(index.hnsw)
+
+
+def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
+    spread = _spread_out(base, options.seed)
+    candidates = knn_lists(spread, metric, max(64, 2 * options.degree), exact=True)
+    index = faiss.IndexNSGFlat(base.shape[1], index_of(options.degree), faiss_metric(metric))
+    index.nsg.rng = faiss.RandomGenerator(faiss_seed(options.seed))
+    index.nsg.L = min(index.nsg.L, len(base))
+    index.nsg.search_L = min(index.nsg.search_L, len(base))
+    index.build(spread, candidates)
+    return graph_of_nsg(index.nsg)
+
+
+def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """Vectors with equal distances told apart; among ties faiss seeks a connected NSG for ever."""
+    rng = np.random.default_rng(faiss_seed(seed))
+    noise = rng.standard_normal(base.shape, dtype=np.float32)
+    scale = float(base.std()) or float(np.abs(base).max()) or 1.0
+    noise *= 1e-3 * scale
+    return np.add(base, noise, dtype=np.float32)
+
+
+def graph_of_hnsw(hnsw: Any) -> Graph:
+    """The graph of a faiss HNSW structure, layer by layer."""
+    levels = faiss.vector_to_array(hnsw.levels)  # a vertex of the bottom layer only has level 1
+    offsets = faiss.vector_to_array(hnsw.offsets).astype(np.int64)
+    widths = faiss.vector_to_array(hnsw.cum_nneighbor_per_level)
+    links = faiss.vector_to_array(hnsw.neighbors)
+
+    def rows_of(vertices: NDArray[np.int64], level: int) -> NDArray[np.int32]:
+        begin = offsets[vertices] + widths[level]
+        columns = np.arange(widths[level + 1] - widths[level])
+        return compact_rows(links[begin[:, None] + columns])
+
+    upper = tuple(
+        UpperLayer(vertices.astype(np.int32), rows_of(vertices, level))
+        for level in range(int(hnsw.max_level), 0, -1)
+        if len(vertices := np.flatnonzero(levels > level))
+    )
+    entries = np.array([hnsw.entry_point], dtype=np.int32)
+    return Graph(rows_of(np.arange(len(levels)), 0), entries, upper)
+
+
+def graph_of_nsg(nsg: Any) -> Graph:
+    """The graph of a faiss NSG structure."""
+    final = nsg.get_final_graph()
+    links = faiss.rev_swig_ptr(final.data, final.N * final.K).reshape(final.N, final.K)
+    return Graph(compact_rows(links), np.array([nsg.enterpoint], dtype=np.int32))

@@ -1,0 +1,64 @@
+"""Original vectors: what true distances are measured between."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data.truth import exact_distances
+from l2route.data.vectors import Metric, check_lengths, check_vectors, normalize
+from l2route.search.layout import pad_rows, padded_dim
+
+Scorer = Literal["l2", "ip"]
+BASE_TYPES = ("float32", "float16")
+"""Elements of original vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseVectors:
+    """The original vectors, as the core wants them; for cosine they have unit length."""
+
+    rows: NDArray[Any]
+    """Padded rows of float32 or float16 [n, padded_dim(dim)]."""
+    dim: int
+    metric: Metric
+
+    def __post_init__(self) -> None:
+        if self.rows.dtype not in BASE_TYPES:
+            raise ValueError(f"expected vectors of {', '.join(BASE_TYPES)}, got {self.rows.dtype}")
+        if self.dim < 1 or self.rows.shape[1:] != (padded_dim(self.dim),):
+            got = list(self.rows.shape)
+            raise ValueError(f"expected vectors [*, {padded_dim(max(1, self.dim))}], got {got}")
+
+    @classmethod
+    def of(cls, vectors: object, metric: Metric) -> "BaseVectors":
+        """Copy vectors [n, dim] into padded rows."""
+        checked = check_vectors("vectors", vectors)
+        if metric == "cosine":
+            return cls(pad_rows(normalize(checked)), checked.shape[1], metric)
+        check_lengths("vectors", checked)
+        return cls(pad_rows(checked), checked.shape[1], metric)
+
+    @property
+    def scorer(self) -> Scorer:
+        """How the core ranks by this metric."""
+        return "l2" if self.metric == "l2" else "ip"
+
+    def vectors(self) -> NDArray[np.float32]:
+        """The vectors without their padding [n, dim]; a view, unless they are half floats."""
+        return self.rows[:, : self.dim].astype(np.float32, copy=False)
+
+    def exact_distances(
+        self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]
+    ) -> NDArray[np.float32]:
+        """Distances of the vectors with these row numbers [n_queries, k]; inf for −1.
+
+        In double precision, and under cosine from vectors of unit length, which half floats only
+        nearly have: what answers are judged by.
+        """
+        named, places = np.unique(ids, return_inverse=True)
+        vectors = self.rows[named, : self.dim].astype(np.float32, copy=False)
+        distances = exact_distances(vectors, queries, places.reshape(ids.shape), self.metric)
+        distances[ids < 0] = np.inf
+        return distances
