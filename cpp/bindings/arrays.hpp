@@ -93,15 +93,15 @@ inline Rows rows_of(const AnyMatrix& matrix, const std::string& scorer, const st
   return make_rows(matrix.data(), matrix.shape(0), width, element, kind, simd);
 }
 
-inline CodeScale scale_of(const Rows& rows, const std::optional<Array<float>>& lowest,
-                          const std::optional<Array<float>>& steps) {
+inline Codes codes_of(const Rows& rows, const std::optional<Array<float>>& offset,
+                      const std::optional<Array<float>>& scale) {
   const bool is_coded = is_code(rows.element);
-  require(is_coded == lowest.has_value() && is_coded == steps.has_value(),
-          "lowest values and steps of codes, and of codes alone");
+  require(is_coded == offset.has_value() && is_coded == scale.has_value(),
+          "an offset and a scale for codes, and for codes alone");
   if (!is_coded) return {};
-  require(lowest->shape(0) == rows.width && steps->shape(0) == rows.width,
-          "a lowest value and a step per element of a row");
-  return {lowest->data(), steps->data()};
+  require(offset->shape(0) == rows.width && scale->shape(0) == rows.width,
+          "an offset and a scale per element of a row");
+  return {offset->data(), scale->data()};
 }
 
 inline Adjacency adjacency_of(const Matrix<std::int32_t>& matrix) {

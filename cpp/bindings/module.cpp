@@ -148,11 +148,11 @@ Output<std::int32_t> pruned_lists(const Matrix<float>& rows, const Matrix<std::i
 
 Output<float> score_rows(const AnyMatrix& rows, const Array<float>& query,
                          const std::string& scorer, const std::string& simd, std::size_t code_bits,
-                         const std::optional<Array<float>>& lowest,
-                         const std::optional<Array<float>>& steps) {
+                         const std::optional<Array<float>>& offset,
+                         const std::optional<Array<float>>& scale) {
   Rows view = rows_of(rows, scorer, simd, code_bits);
   require(query.shape(0) == view.width, "a query padded like the rows");
-  view.scale = scale_of(view, lowest, steps);
+  view.codes = codes_of(view, offset, scale);
   std::vector<VertexId> ids(view.n);
   std::iota(ids.begin(), ids.end(), 0);
   std::vector<std::int8_t> codes;
@@ -181,7 +181,7 @@ NB_MODULE(_core, m) {
   m.def("simd_levels", &l2route::simd_levels,
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("score_rows", &l2route::score_rows, "rows"_a, "query"_a, "scorer"_a, "simd"_a = "auto",
-        "code_bits"_a = 8, "lowest"_a.none() = nb::none(), "steps"_a.none() = nb::none(),
+        "code_bits"_a = 8, "offset"_a.none() = nb::none(), "scale"_a.none() = nb::none(),
         "Score padded rows [n, width] against a padded query [width]; smaller is nearer.");
   m.def("normalized", &l2route::normalized, "queries"_a,
         "Queries [n, dim] as a search by cosine scales them, to a length of 1.");
@@ -212,7 +212,7 @@ NB_MODULE(_core, m) {
                     std::optional<l2route::Matrix<float>>, std::optional<l2route::AnyMatrix>,
                     std::size_t, const std::string&, const std::string&>(),
            nb::kw_only(), "neighbors"_a, "entries"_a, "upper"_a, "routing"_a, "routing_dim"_a,
-           "scorer"_a, "bias"_a.none(), "code_bits"_a, "lowest"_a.none(), "steps"_a.none(),
+           "scorer"_a, "bias"_a.none(), "code_bits"_a, "offset"_a.none(), "scale"_a.none(),
            "origin"_a, "near"_a.none(), "near_bias"_a.none(), "query_matrix"_a.none(),
            "original"_a.none(), "dim"_a, "metric"_a, "simd"_a = "auto");
   nb::class_<PyPlan>(m, "Plan", "A search of which all is known but the queries.")

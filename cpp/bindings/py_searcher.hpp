@@ -23,7 +23,7 @@ class PySearcher {
   PySearcher(Matrix<std::int32_t> neighbors, Array<std::int32_t> entries,
              std::vector<UpperLayer> upper, AnyMatrix routing, std::size_t routing_dim,
              const std::string& scorer, std::optional<Array<float>> bias, std::size_t code_bits,
-             std::optional<Array<float>> lowest, std::optional<Array<float>> steps, float origin,
+             std::optional<Array<float>> offset, std::optional<Array<float>> scale, float origin,
              std::optional<AnyMatrix> near, std::optional<Array<float>> near_bias,
              std::optional<Matrix<float>> query_matrix, std::optional<AnyMatrix> original,
              std::size_t dim, const std::string& metric, const std::string& simd)
@@ -32,8 +32,8 @@ class PySearcher {
         upper_(std::move(upper)),
         routing_(std::move(routing)),
         bias_(std::move(bias)),
-        lowest_(std::move(lowest)),
-        steps_(std::move(steps)),
+        offset_(std::move(offset)),
+        scale_(std::move(scale)),
         near_(std::move(near)),
         near_bias_(std::move(near_bias)),
         query_matrix_(std::move(query_matrix)),
@@ -59,7 +59,7 @@ class PySearcher {
     require(searcher_.routing.width == padded(routing_dim, searcher_.routing.element),
             "routing vectors padded to their width");
     if (bias_) searcher_.routing.bias = bias_->data();
-    searcher_.routing.scale = scale_of(searcher_.routing, lowest_, steps_);
+    searcher_.routing.codes = codes_of(searcher_.routing, offset_, scale_);
     searcher_.origin = origin;
     if (query_matrix_) searcher_.projection = rows_of(AnyMatrix(*query_matrix_), "ip", simd);
     if (original_) searcher_.original = rows_of(*original_, metric == "l2" ? "l2" : "ip", simd);
@@ -88,8 +88,8 @@ class PySearcher {
   std::vector<UpperLayer> upper_;
   AnyMatrix routing_;
   std::optional<Array<float>> bias_;
-  std::optional<Array<float>> lowest_;
-  std::optional<Array<float>> steps_;
+  std::optional<Array<float>> offset_;
+  std::optional<Array<float>> scale_;
   std::optional<AnyMatrix> near_;
   std::optional<Array<float>> near_bias_;
   Rows near_rows_;

@@ -27,10 +27,10 @@ inline constexpr std::size_t max_coded_dim(std::size_t code_bits) {
   return std::numeric_limits<std::int32_t>::max() / 127u / (code_bits == 4 ? 15u : 127u);
 }
 
-// What codes stand for, one of each per element of a row.
-struct CodeScale {
-  const float* lowest = nullptr;
-  const float* steps = nullptr;
+// The values that codes stand for: offset + scale · code, one of each per element of a row.
+struct Codes {
+  const float* offset = nullptr;
+  const float* scale = nullptr;
 };
 
 // A query in codes; a score is shift - scale · (sum of products). Kernels leave the shift to the
@@ -41,19 +41,19 @@ struct CodeQuery {
   float shift = 0;
 };
 
-// Codes of query · steps, which are scaled so that the largest of them is 127. In double precision:
-// products of small values are smaller still, and none may be lost.
-inline CodeQuery encode_query(const float* query, const CodeScale& scale, std::size_t width,
+// Codes of query · scale, multiplied so that the largest magnitude is 127. In double precision:
+// products of small floats would underflow.
+inline CodeQuery encode_query(const float* query, const Codes& values, std::size_t width,
                               std::int8_t* codes) {
   double largest = 0;
   double shift = 0;
   for (std::size_t j = 0; j < width; ++j) {
-    largest = std::max(largest, std::fabs(double{query[j]} * scale.steps[j]));
-    shift -= double{query[j]} * scale.lowest[j];
+    largest = std::max(largest, std::fabs(double{query[j]} * values.scale[j]));
+    shift -= double{query[j]} * values.offset[j];
   }
   const double share = largest > 0 ? kLargestQueryCode / largest : 0.0;
   for (std::size_t j = 0; j < width; ++j) {
-    codes[j] = static_cast<std::int8_t>(std::lrint(double{query[j]} * scale.steps[j] * share));
+    codes[j] = static_cast<std::int8_t>(std::lrint(double{query[j]} * values.scale[j] * share));
   }
   return {codes, static_cast<float>(largest / kLargestQueryCode), static_cast<float>(shift)};
 }

@@ -50,7 +50,7 @@ struct Rows {
   ScoreRows score = nullptr;
   AddRows add = nullptr;        // of rows of floats
   const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
-  CodeScale scale{};            // of codes
+  Codes codes{};                // of rows of codes
 
   const float* floats() const { return static_cast<const float*>(data); }
 
@@ -95,7 +95,7 @@ class Scorer {
       : rows_(rows), query_(query) {
     if (!is_code(rows.element)) return;
     codes->resize(rows.width);
-    code_query_ = encode_query(query, rows.scale, rows.width, codes->data());
+    code_query_ = encode_query(query, rows.codes, rows.width, codes->data());
     query_ = &code_query_;
   }
   Scorer(const Scorer&) = delete;

@@ -27,7 +27,7 @@ from l2route.search.codes import (
 )
 from l2route.search.layout import pad_rows, padded_dim
 from l2route.search.searcher import Searcher
-from l2route.search.space import MAX_CODED_DIMS, RoutingSpace, original_space, pca_space
+from l2route.search.space import MAX_CODED_DIMS, Codes, RoutingSpace, original_space, pca_space
 from scores_twin import packed_rows, padded_to, scores_of
 
 SIMD_LEVELS = _core.simd_levels()
@@ -72,12 +72,12 @@ def test_every_half_float_is_read(simd: str) -> None:
 def code_scores(
     codes: NDArray[np.uint8],
     query: NDArray[np.float32],
-    lowest: NDArray[np.float32],
-    steps: NDArray[np.float32],
+    offset: NDArray[np.float32],
+    scale: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """The slow twin: round query · steps to a byte with a sign, then add up integers."""
+    """The slow twin: round query · scale to a byte with a sign, then add up integers."""
     wide = query.astype(np.float64)
-    shift, weighed = -(wide @ lowest), wide * steps
+    shift, weighed = -(wide @ offset), wide * scale
     largest = np.abs(weighed).max()
     if largest == 0:
         return np.full(len(codes), shift)
@@ -101,12 +101,12 @@ def test_scores_of_codes_equal_their_twin(
     largest = LARGEST_CODES[bits]
     codes = rng.integers(largest if extreme else 0, largest + 1, (n, dim), dtype=np.uint8)
     query = (rng.choice([-1.0, 1.0], dim) if extreme else rng.normal(size=dim)).astype(np.float32)
-    lowest = rng.normal(size=dim).astype(np.float32)
-    steps = (np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)).astype(np.float32)
+    offset = rng.normal(size=dim).astype(np.float32)
+    scale = (np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)).astype(np.float32)
     rows, width = packed_rows(codes, bits)
-    scale = padded_to(lowest, width), padded_to(steps, width)
-    scores = _core.score_rows(rows, padded_to(query, width), "ip", simd, bits, *scale)
-    expected = code_scores(codes, query, lowest, steps)
+    values = padded_to(offset, width), padded_to(scale, width)
+    scores = _core.score_rows(rows, padded_to(query, width), "ip", simd, bits, *values)
+    expected = code_scores(codes, query, offset, scale)
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=2e-5 * dim)
 
 
@@ -117,9 +117,9 @@ def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) 
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, LARGEST_CODES[bits] + 1, (7, dim), dtype=np.uint8)
     rows, width = packed_rows(codes, bits)
-    query, lowest = (padded_to(rng.normal(size=dim), width) for _ in range(2))
-    steps = padded_to(rng.uniform(0.1, 1, dim), width)
-    every = [_core.score_rows(rows, query, "ip", s, bits, lowest, steps) for s in SIMD_LEVELS]
+    query, offset = (padded_to(rng.normal(size=dim), width) for _ in range(2))
+    scale = padded_to(rng.uniform(0.1, 1, dim), width)
+    every = [_core.score_rows(rows, query, "ip", s, bits, offset, scale) for s in SIMD_LEVELS]
     for other in every[1:]:
         np.testing.assert_array_equal(every[0], other)
 
@@ -132,7 +132,7 @@ def test_a_query_of_zeros_scores_nothing() -> None:
     np.testing.assert_array_equal(scores, 0)
 
 
-def test_a_turn_keeps_lengths_and_products() -> None:
+def test_a_rotation_keeps_lengths_and_products() -> None:
     """Whatever the number of dimensions; the same seed is the same rotation."""
     rotation = random_rotation(128, 20, 3)
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(20), atol=1e-6)
@@ -141,15 +141,15 @@ def test_a_turn_keeps_lengths_and_products() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "scorer", "steps", "message"),
+    ("rows", "scorer", "scale", "message"),
     [
         (np.zeros((2, 64), np.uint8), "l2", np.ones(64, np.float32), "codes scored by 'ip'"),
-        (np.zeros((2, 64), np.uint8), "ip", None, "lowest values and steps of codes"),
+        (np.zeros((2, 64), np.uint8), "ip", None, "an offset and a scale for codes"),
         (
             np.zeros((2, 64), np.float32),
             "ip",
             np.ones(64, np.float32),
-            "lowest values and steps of codes",
+            "an offset and a scale for codes",
         ),
         (np.zeros((2, 32), np.uint8), "ip", np.ones(32, np.float32), "a multiple of 16 elements"),
         (np.zeros((2, 64), np.int8), "ip", None, "rows of float32, float16 or uint8"),
@@ -158,17 +158,17 @@ def test_a_turn_keeps_lengths_and_products() -> None:
             np.zeros((2, 64), np.uint8),
             "ip",
             np.ones(63, np.float32),
-            "a lowest value and a step per element",
+            "an offset and a scale per element",
         ),
     ],
 )
 def test_rows_that_no_kernel_reads_are_refused(
-    rows: NDArray[Any], scorer: str, steps: NDArray[np.float32] | None, message: str
+    rows: NDArray[Any], scorer: str, scale: NDArray[np.float32] | None, message: str
 ) -> None:
     """The core says what it expected."""
     query = np.zeros(rows.shape[1], dtype=np.float32)
     with pytest.raises(ValueError, match=message):
-        _core.score_rows(rows, query, scorer, "auto", 8, steps, steps)
+        _core.score_rows(rows, query, scorer, "auto", 8, scale, scale)
 
 
 @given(
@@ -177,14 +177,14 @@ def test_rows_that_no_kernel_reads_are_refused(
 def test_codes_stand_for_their_values(
     n: int, dim: int, mean: float, spread: float, seed: int
 ) -> None:
-    """Lowest + step · code is within half a step of every value that is not clipped."""
+    """Offset + scale · code is within half a step of every value that is not clipped."""
     vectors = np.random.default_rng(seed).normal(mean, spread, (n, dim)).astype(np.float32)
     for bits in (4, 8):
-        codes, lowest, steps = encode(vectors, bits)
+        numbers, codes = encode(vectors, bits)
         ends = np.quantile(vectors, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)
-        error = np.abs(lowest + steps * codes - np.clip(vectors, *ends))
-        assert codes.max() <= LARGEST_CODES[bits]
-        assert (error <= steps * 0.5 + 1e-4 * (1 + abs(mean))).all()
+        error = np.abs(codes.offset + codes.scale * numbers - np.clip(vectors, *ends))
+        assert numbers.max() <= LARGEST_CODES[bits]
+        assert (error <= codes.scale * 0.5 + 1e-4 * (1 + abs(mean))).all()
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
@@ -230,27 +230,27 @@ def test_a_space_is_compressed_once() -> None:
 
 
 def test_spaces_of_codes_are_checked() -> None:
-    """Codes need steps and inner products; others have no steps."""
-    codes = pad_rows(np.zeros((4, 5), dtype=np.uint8))
-    steps = np.ones(5, dtype=np.float32)
-    assert codes.shape[1] == padded_dim(5, np.uint8) == 64
-    RoutingSpace(codes, 5, "ip", lowest=steps, steps=steps)
-    RoutingSpace(codes, 5, "ip", code_bits=4, lowest=steps, steps=steps)
+    """Codes need an offset, a scale and inner products; floats have neither offset nor scale."""
+    rows = pad_rows(np.zeros((4, 5), dtype=np.uint8))
+    ones = np.ones(5, dtype=np.float32)
+    codes = Codes(8, ones, ones)
+    assert rows.shape[1] == padded_dim(5, np.uint8) == 64
+    RoutingSpace(rows, 5, "ip", codes=codes)
+    RoutingSpace(rows, 5, "ip", codes=Codes(4, ones, ones))
     floats = pad_rows(np.zeros((4, 5), np.float32))
-    for space in (
-        lambda: RoutingSpace(codes, 5, "ip"),
-        lambda: RoutingSpace(codes, 5, "ip", steps=steps),
-        lambda: RoutingSpace(codes, 5, "l2", lowest=steps, steps=steps),
-        lambda: RoutingSpace(floats, 5, "ip", lowest=steps, steps=steps),
-    ):
-        with pytest.raises(ValueError, match="expected scorer ip, lowest and steps for codes"):
-            space()
-    with pytest.raises(ValueError, match=r"expected lowest and steps \[5\], got \(5,\), \(4,\)"):
-        RoutingSpace(codes, 5, "ip", lowest=steps, steps=steps[:4])
+    with pytest.raises(ValueError, match="or floats, got uint8 without codes"):
+        RoutingSpace(rows, 5, "ip")
+    with pytest.raises(ValueError, match="or floats, got float32 with codes"):
+        RoutingSpace(floats, 5, "ip", codes=codes)
+    with pytest.raises(ValueError, match="expected codes scored by ip, got 'l2'"):
+        RoutingSpace(rows, 5, "l2", codes=codes)
+    expected = r"expected offset and scale \[5\], got \(5,\) and \(4,\)"
+    with pytest.raises(ValueError, match=expected):
+        RoutingSpace(rows, 5, "ip", codes=Codes(8, ones, ones[:4]))
     with pytest.raises(ValueError, match="expected codes of 4 or 8 bits, got 3"):
-        RoutingSpace(codes, 5, "ip", code_bits=3, lowest=steps, steps=steps)
+        Codes(3, ones, ones)
     with pytest.raises(ValueError, match=r"expected rows \[4, 128\], got \(4, 64\)"):
-        RoutingSpace(codes, 200, "ip", code_bits=4, lowest=steps, steps=steps)
+        RoutingSpace(rows, 200, "ip", codes=Codes(4, ones.repeat(40), ones.repeat(40)))
     with pytest.raises(ValueError, match="expected a finite origin or none, got inf"):
         RoutingSpace(floats, 5, "ip", origin=np.inf)
     with pytest.raises(ValueError, match="expected rows of float32, float16, uint8, got float64"):
@@ -322,7 +322,8 @@ def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
     index = built()
     index.compress("int4", "float16")
     space = index.spaces[-1]
-    assert (space.dim, space.code_bits, space.rows.shape[1]) == (128, 4, 64)
+    assert space.codes is not None
+    assert (space.dim, space.codes.bits, space.rows.shape[1]) == (128, 4, 64)
     index.save(tmp_path / "index")
     again = load(tmp_path / "index")
     for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}):
@@ -405,4 +406,4 @@ def test_codes_of_too_many_dimensions_are_refused(bits: int, compression: Any) -
     scale = np.ones(dim, np.float32)
     coded = np.zeros((1, padded_dim(dim, np.uint8, bits) * bits // 8), np.uint8)
     with pytest.raises(ValueError, match=message):
-        RoutingSpace(coded, dim, "ip", code_bits=bits, lowest=scale, steps=scale)
+        RoutingSpace(coded, dim, "ip", codes=Codes(bits, scale, scale))

@@ -145,7 +145,7 @@ def test_search_equals_its_twin(
     base = BaseVectors.of(draw(n, dim), "l2" if scorer == "l2" else "ip")
     graph = random_graph(rng, n, width, n_layers)
     bias = draw(n).astype(np.float32) if biased else None
-    space = RoutingSpace(base.rows, dim, base.scorer, bias=bias)
+    space = RoutingSpace(base.rows, dim, base.scorer, bias=bias, is_exact=not biased)
     query = draw(1, dim).astype(np.float32)
 
     scores = _core.score_rows(base.rows, pad_rows(query)[0], scorer, simd)

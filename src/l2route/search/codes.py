@@ -1,4 +1,4 @@
-"""Vectors of fewer bytes: half floats, or codes of seven bits or four."""
+"""Compression of vectors: half floats, or codes of eight or four bits."""
 
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -8,25 +8,26 @@ from numpy.typing import NDArray
 
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pack_codes, pad_rows, padded_dim, unpack_codes
-from l2route.search.space import RoutingSpace, check_coded_dim
+from l2route.search.space import Codes, RoutingSpace, check_coded_dim
 
 Compression = Literal["int4", "int8", "float16"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 LARGEST_CODES = {4: 15, 8: 127}
-"""By bits; of eight seven are used, since kernels add pairs of products in sixteen."""
+"""Largest code, by bits. Only seven of eight bits are used: AVX2 sums pairs of products in 16 bits,
+which would overflow."""
 CLIPPED = {4: 0.002, 8: 0.0005}
-"""Share of the values at either end of a dimension that codes do not tell apart, by bits."""
+"""Share of the values clipped at either end of a dimension, by bits."""
 N_SAMPLED = 100_000
-"""Vectors that the ends of a dimension are taken from, at the most."""
+"""Most vectors that the quantiles of a dimension are computed from."""
 
 
 def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0) -> RoutingSpace:
-    """A space whose vectors have fewer bytes and steer nearly alike.
+    """Return a space with smaller routing vectors that ranks vertices nearly alike.
 
-    Codes stand for lowest + step · code, dimension by dimension. Scores are inner products then:
-    where the space routes by l2, −|x|²/2 goes into the bias, which ranks alike. Codes of four bits
-    are of vectors rotated at random, so that no dimension is worse off than another, into as many
-    dimensions as fill whole cache lines; queries are rotated likewise.
+    Codes are scored by inner product. A space scored by l2 is converted: −|x|²/2 is added to the
+    bias, which gives the same ranking. For codes of four bits the vectors are rotated at random
+    first, so that all dimensions have about the same variance, and padded to whole cache lines;
+    the rotation becomes part of the query matrix.
 
     Args:
         space: routing vectors of float32.
@@ -37,68 +38,64 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
         raise ValueError(f"expected compression {', '.join(COMPRESSIONS)}, got {compression!r}")
     if space.rows.dtype != np.float32:
         raise ValueError(f"expected a space of float32, got {space.rows.dtype}")
-    name = f"{space.name}-{compression}"
+    smaller = replace(space, name=f"{space.name}-{compression}", is_exact=False)
     if compression == "float16":
-        return replace(space, rows=_to_float16(space.rows), name=name)
-    bits = 4 if compression == "int4" else 8
+        return replace(smaller, rows=_to_float16(space.rows))
+    if space.scorer == "l2":
+        smaller = _scored_by_ip(smaller)
+    return _coded(smaller, 4 if compression == "int4" else 8, seed)
+
+
+def _scored_by_ip(space: RoutingSpace) -> RoutingSpace:
+    """A space that ranks by inner product as a given one does by l2."""
+    vectors = space.rows[:, : space.dim]
+    halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
+    bias = halves if space.bias is None else halves + 0.5 * space.bias
+    return replace(space, scorer="ip", bias=bias.astype(np.float32), origin=1.0)
+
+
+def _coded(space: RoutingSpace, bits: int, seed: int) -> RoutingSpace:
+    """A space scored by inner product with its vectors as codes."""
     dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
     check_coded_dim(dim, bits)
-    vectors = space.rows[:, : space.dim]
-    bias, origin = space.bias, space.origin
-    if space.scorer == "l2":
-        halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-        bias = (halves if bias is None else halves + 0.5 * bias).astype(np.float32)
-        origin = 1.0
-    matrix = space.query_matrix
+    vectors, matrix = space.rows[:, : space.dim], space.query_matrix
     if bits == 4:
         rotation = random_rotation(dim, space.dim, seed)
         vectors = vectors @ rotation.T
         matrix = rotation if matrix is None else rotation @ matrix
-    codes, lowest, steps = encode(vectors, bits)
-    return replace(
-        space,
-        rows=pack_codes(codes) if bits == 4 else pad_rows(codes),
-        dim=dim,
-        scorer="ip",
-        query_matrix=matrix,
-        bias=bias,
-        name=name,
-        code_bits=bits,
-        lowest=lowest,
-        steps=steps,
-        origin=origin,
-    )
+    numbers, codes = encode(vectors, bits)
+    rows = pack_codes(numbers) if bits == 4 else pad_rows(numbers)
+    return replace(space, rows=rows, dim=dim, query_matrix=matrix, codes=codes)
 
 
 def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
-    """A matrix [n_out, n_in] that keeps lengths and inner products; n_out is at least n_in."""
+    """A matrix [n_out, n_in] that preserves lengths and inner products; n_out is at least n_in."""
     normal = np.random.default_rng(seed).normal(size=(n_out, n_in))
     return np.linalg.qr(normal)[0].astype(np.float32)
 
 
 def to_float16(base: BaseVectors) -> BaseVectors:
-    """Original vectors as half floats: answers are reranked by them, and distances are theirs."""
+    """Original vectors as half floats; reranking then returns distances to the rounded vectors."""
     return replace(base, rows=_to_float16(base.rows))
 
 
-def encode(
-    vectors: NDArray[np.float32], bits: int = 8
-) -> tuple[NDArray[np.uint8], NDArray[np.float32], NDArray[np.float32]]:
-    """Codes [n, dim]; what 0 stands for and what one counts in each dimension [dim]."""
+def encode(vectors: NDArray[np.float32], bits: int = 8) -> tuple[NDArray[np.uint8], Codes]:
+    """Encode vectors [n, dim]: codes [n, dim], and the offset and scale of each dimension."""
     sample = vectors[:: -(-len(vectors) // N_SAMPLED)]
-    lowest, highest = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
-    steps = (highest - lowest) / LARGEST_CODES[bits]
-    steps[steps == 0] = 1.0  # all alike: every code is 0
-    codes = np.clip(np.rint((vectors - lowest) / steps), 0, LARGEST_CODES[bits])
-    return codes.astype(np.uint8), lowest.astype(np.float32), steps.astype(np.float32)
+    low, high = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
+    scale = (high - low) / LARGEST_CODES[bits]
+    scale[scale == 0] = 1.0  # the dimension is constant: every code is 0
+    numbers = np.clip(np.rint((vectors - low) / scale), 0, LARGEST_CODES[bits])
+    codes = Codes(bits, low.astype(np.float32), scale.astype(np.float32))
+    return numbers.astype(np.uint8), codes
 
 
 def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
-    """Routing vectors of a space without their padding, or what their codes stand for [n, dim]."""
-    if space.lowest is None or space.steps is None:
+    """Routing vectors of a space without padding, decoded if they are codes [n, dim]."""
+    if space.codes is None:
         return space.rows[:, : space.dim].astype(np.float32, copy=False)
-    codes = unpack_codes(space.rows) if space.code_bits == 4 else space.rows
-    return space.lowest + space.steps * codes[:, : space.dim]
+    numbers = unpack_codes(space.rows) if space.codes.bits == 4 else space.rows
+    return space.codes.offset + space.codes.scale * numbers[:, : space.dim]
 
 
 def _to_float16(rows: NDArray[Any]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Scores by inner product that can be read as distances."""
+"""Calibration of inner-product scores as distances."""
 
 from dataclasses import replace
 
@@ -10,20 +10,20 @@ from l2route.search.base import BaseVectors
 from l2route.search.space import RoutingSpace
 
 N_OWN = 10_000
-"""Vectors that are scored by themselves to find a space's origin, at the most."""
+"""Most vectors that the origin of a space is fitted on."""
 
 
 def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
-    """A space of inner products that tells distances: vectors have none to themselves.
+    """Calibrate inner-product scores so that d(x, x) ≈ 0.
 
-    What all vertices have in common does not change their ranks, so that learning leaves it open: a
-    vector in all rows, a number in all biases. Both are chosen here, with the origin, by least
-    squares. Without an origin where the metric, or what was learned, is no distance.
+    A vector added to all rows and a number added to all biases change no ranks, so training leaves
+    them undetermined. Both are fitted here together with the origin, by least squares. The origin
+    is None where the metric is no distance or where what was learned does not resemble one.
 
-    Rows that are a multiple of the vectors need nothing but that multiple, so the fit starts there
-    and is drawn to it: where vectors hardly differ, along an axis or in length, they say nothing,
-    and what fits their noise best may be of any size. Such a number in rows or biases would leave
-    float32 no digits for the scores.
+    Rows proportional to the vectors need only the factor of proportion, so the fit starts there and
+    is regularised towards it. Where vectors hardly vary, along an axis or in length, the data do
+    not determine the fit, and an unregularised one could be arbitrarily large; such values in rows
+    or biases would leave float32 no digits for the scores.
     """
     if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
         return replace(space, origin=None)
@@ -37,13 +37,17 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
     rows = space.rows[::every, : space.dim] - row_mean  # [n, dim]
     own = np.einsum("nd,nd->n", rows, queries) + bias[::every]  # [n]
     origin, tilt, constant = _origin_of(rows, queries - mean, own)
-    if origin <= 0:  # rows do not point where vectors do
+    if origin <= 0:  # rows point away from the vectors
         return replace(space, origin=None)
     moved = space.rows.copy()
     moved[:, : space.dim] += np.float32(tilt + origin * mean - row_mean)
     constant -= tilt @ mean + 0.5 * origin * mean @ mean
     return replace(
-        space, rows=aligned(moved), bias=bias + np.float32(constant), origin=float(origin)
+        space,
+        rows=aligned(moved),
+        bias=bias + np.float32(constant),
+        origin=float(origin),
+        is_exact=False,
     )
 
 
@@ -52,18 +56,18 @@ def _origin_of(
 ) -> tuple[float, NDArray[np.float64], float]:
     """Origin, tilt t and constant c of own = origin · |z|²/2 − ⟨t, z⟩ − c, by least squares.
 
-    Ridge regression about origin = ⟨rows, z⟩ / |z|² and no tilt. Its penalty is the variance of
-    what is to be explained, in units in which an origin and a tilt of the rows' own size are 1:
-    what vectors tell clearly is taken from them, and what they do not tell stays below that size.
+    Ridge regression towards origin = ⟨rows, z⟩ / |z|² and t = 0. The penalty is the variance of the
+    residual at that point, in units in which an origin and a tilt of the rows' own size are 1. So
+    well-determined coefficients follow the data, and the others stay below that size.
 
     Args:
         rows: routing vectors without their mean [n, dim].
-        centred: queries z, the vectors in the space without their mean [n, dim].
-        own: scores of the vectors by themselves [n].
+        centred: queries z: the vectors mapped into the space, without their mean [n, dim].
+        own: score of each vector as a query against its own row [n].
     """
     squares = np.einsum("nd,nd->n", centred, centred)
     if not squares.any():
-        return 1.0, np.zeros(centred.shape[1]), float(-own.mean())  # all alike: any scale will do
+        return 1.0, np.zeros(centred.shape[1]), float(-own.mean())  # all equal: any scale fits
     start = np.einsum("nd,nd->", rows, centred) / squares.sum()
     size = np.sqrt(np.einsum("nd,nd->", rows, rows) / squares.sum())  # at least |start|
     left = own - 0.5 * start * squares

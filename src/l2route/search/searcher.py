@@ -46,10 +46,18 @@ def _inlined(graph: Graph, space: RoutingSpace) -> tuple[NDArray[Any], NDArray[n
     return aligned_rows(space.rows, ids), None if space.bias is None else space.bias[ids]
 
 
-def _padded_scale(values: NDArray[np.float32] | None, code_bits: int) -> NDArray[np.float32] | None:
-    if values is None:
-        return None
-    padded = np.zeros(padded_dim(len(values), np.uint8, code_bits), dtype=np.float32)
+def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
+    got = (space.scorer, space.rows.dtype, space.rows.shape)
+    if space.is_exact and got != (base.scorer, base.rows.dtype, base.rows.shape):
+        expected = f"{base.scorer}, {base.rows.dtype} {list(base.rows.shape)}"
+        raise ValueError(
+            f"expected an exact space to have rows like the vectors ({expected}), "
+            f"got {got[0]}, {got[1]} {list(got[2])}"
+        )
+
+
+def _padded(values: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
+    padded = np.zeros(padded_dim(len(values), np.uint8, bits), dtype=np.float32)
     padded[: len(values)] = values
     return padded
 
@@ -123,8 +131,9 @@ class Searcher:
             raise ValueError(f"expected a query matrix [*, {base.dim}], got {matrix.shape}")
         if matrix is None and space.dim != base.dim:
             raise ValueError(f"expected a query matrix from {base.dim} to {space.dim} dimensions")
+        _check_exact(space, base)
         self.graph, self.space, self.base = graph, space, base
-        self.reranks = space.rows is not base.rows or space.bias is not None
+        self.reranks = not space.is_exact
         near, near_bias = _inlined(graph, space) if space.inlined else (None, None)
         self._n = graph.n_vertices + 1  # a limit beyond it limits nothing
         self._costs = (space.n_projection, space.dim, base.dim)
@@ -137,9 +146,9 @@ class Searcher:
             routing_dim=space.dim,
             scorer=space.scorer,
             bias=space.bias,
-            code_bits=space.code_bits,
-            lowest=_padded_scale(space.lowest, space.code_bits),
-            steps=_padded_scale(space.steps, space.code_bits),
+            code_bits=8 if space.codes is None else space.codes.bits,
+            offset=None if space.codes is None else _padded(space.codes.offset, space.codes.bits),
+            scale=None if space.codes is None else _padded(space.codes.scale, space.codes.bits),
             origin=space.origin or 0.0,
             near=near,
             near_bias=near_bias,

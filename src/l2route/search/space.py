@@ -1,4 +1,4 @@
-"""Spaces that walks are routed in: the vectors of vertices, and what a search in them costs."""
+"""Routing spaces: the vectors that guide a walk, and what a search with them costs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,82 +13,106 @@ from l2route.search.layout import pad_rows, padded_dim
 from l2route.search.limits import Budget
 
 ROW_TYPES = (*BASE_TYPES, "uint8")
-"""Elements of routing vectors; uint8 for codes, one or two in a byte."""
+"""Element types of routing vectors; uint8 holds one code, or two codes of four bits."""
 LEARNED = "learned"
-"""What the name of a space that was learned begins with."""
+"""Prefix of the names of learned spaces."""
 MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
-"""Dimensions of codes, by bits: the core adds up products with query codes, which are of up to 127,
-in 32 bits."""
+"""Most dimensions that codes may have, by bits. The core sums products of codes and query codes,
+which are at most 127, in 32-bit integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """The values that codes stand for: offset + scale · code in each dimension."""
+
+    bits: int
+    """8 for one code per byte, of which seven bits are used; 4 for two codes per byte."""
+    offset: NDArray[np.float32]
+    """Value of code 0 [dim]."""
+    scale: NDArray[np.float32]
+    """Difference between the values of two consecutive codes [dim]."""
+
+    def __post_init__(self) -> None:
+        if self.bits not in (4, 8):
+            raise ValueError(f"expected codes of 4 or 8 bits, got {self.bits}")
+
+    def check_dim(self, dim: int) -> None:
+        """Refuse a dimension that is too large for the bits, or not that of offset and scale."""
+        check_coded_dim(dim, self.bits)
+        if not self.offset.shape == self.scale.shape == (dim,):
+            got = f"{self.offset.shape} and {self.scale.shape}"
+            raise ValueError(f"expected offset and scale [{dim}], got {got}")
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingSpace:
-    """What a walk is steered by; all that crosses from learning to serving.
+    """The vectors that guide a walk; training produces one, serving needs nothing else of it.
 
-    The identity space is the plain graph, a PCA space is the paper's compressed baseline.
+    The original space is the plain graph search, a PCA space is the paper's compressed baseline.
     """
 
     rows: NDArray[Any]
-    """Routing vectors of float32, float16 or codes (uint8), padded [n, padded_dim(dim)]; of codes
-    of four bits, two in a byte, half as wide."""
+    """Routing vectors of float32, float16 or codes (uint8), padded [n, padded_dim(dim)]; codes of
+    four bits are packed two to a byte, so their rows are half as wide."""
     dim: int
     """Dimension of the routing vectors."""
     scorer: Scorer
-    """Vertices nearer by l2, or larger by inner product, are expanded first."""
+    """Whether a smaller l2 distance or a larger inner product is better."""
     query_matrix: NDArray[np.float32] | None = None
     """Maps a query into the space [dim, original dim]; None for the identity."""
     bias: NDArray[np.float32] | None = None
-    """Added to each vertex's inner product (or taken from its l2 score) [n]."""
+    """Added to each vertex's inner product, or subtracted from its l2 score [n]."""
     name: str = "original"
-    """What tables call it."""
+    """Name of the space in tables and in calls such as `search(space=...)`."""
     rerank: int = 32
-    """Vertices reranked by default, where routing scores are not true distances."""
-    code_bits: int = 8
-    """Of codes: 8 for one in a byte, of which seven are used, 4 for two in a byte."""
-    lowest: NDArray[np.float32] | None = None
-    """What the code 0 stands for in each dimension [dim]; of codes only."""
-    steps: NDArray[np.float32] | None = None
-    """What a code counts in each dimension [dim]; of codes only."""
+    """Default number of vertices to rerank, where scores are not true distances."""
+    codes: Codes | None = None
+    """What the codes in `rows` stand for; None for floats."""
     inlined: bool = False
-    """Whether every vertex has a copy of its neighbours' vectors beside each other while it is
-    searched: as many more bytes as there are neighbours, for fewer places in memory to go to."""
+    """Whether a searcher stores copies of each vertex's neighbours' vectors side by side. It takes
+    as many more rows as there are neighbours, and reads memory in longer runs."""
     origin: float | None = None
-    """A score and so many halves of the square of a query in the space are about half a squared
-    distance, on whatever scale; 0 where scores are squared distances, None where they are none."""
+    """`score + origin·|q|²/2` is proportional to the squared distance; None: scores are not
+    distances, and slack is refused."""
+    is_exact: bool = False
+    """Whether scores are the true distances to the original vectors, so that nothing is reranked.
+    True for `original_space`."""
 
     def __post_init__(self) -> None:
-        n = len(self.rows)
-        if self.dim < 1:
-            raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
-        if self.rows.dtype not in ROW_TYPES:
-            raise ValueError(f"expected rows of {', '.join(ROW_TYPES)}, got {self.rows.dtype}")
-        is_coded = self.rows.dtype == np.uint8
-        if self.code_bits not in (4, 8):
-            raise ValueError(f"expected codes of 4 or 8 bits, got {self.code_bits}")
-        if is_coded:
-            check_coded_dim(self.dim, self.code_bits)
-        width = padded_dim(self.dim, self.rows.dtype, self.code_bits)
-        width = width * self.code_bits // 8 if is_coded else width
-        if self.rows.shape != (n, width):
-            raise ValueError(f"expected rows [{n}, {width}], got {self.rows.shape}")
-        scale = [each for each in (self.lowest, self.steps) if each is not None]
-        if len(scale) != 2 * is_coded or (is_coded and self.scorer != "ip"):
-            raise ValueError("expected scorer ip, lowest and steps for codes, and for codes alone")
-        if any(each.shape != (self.dim,) for each in scale):
-            got = ", ".join(str(each.shape) for each in scale)
-            raise ValueError(f"expected lowest and steps [{self.dim}], got {got}")
+        self._check_rows()
+        if self.scorer not in ("l2", "ip"):
+            raise ValueError(f"expected scorer l2 or ip, got {self.scorer!r}")
         if self.origin is not None and not np.isfinite(self.origin):
             raise ValueError(f"expected a finite origin or none, got {self.origin}")
         if self.rerank < 1:
             raise ValueError(f"expected rerank of at least 1, got {self.rerank}")
-        if self.scorer not in ("l2", "ip"):
-            raise ValueError(f"expected scorer l2 or ip, got {self.scorer!r}")
         if self.query_matrix is not None and self.query_matrix.shape[:1] != (self.dim,):
             raise ValueError(
                 f"expected a query matrix [{self.dim}, *], got {self.query_matrix.shape}"
             )
-        if self.bias is not None and self.bias.shape != (n,):
-            raise ValueError(f"expected a bias [{n}], got {self.bias.shape}")
+        if self.bias is not None and self.bias.shape != (len(self.rows),):
+            raise ValueError(f"expected a bias [{len(self.rows)}], got {self.bias.shape}")
+        changed = (self.query_matrix, self.bias, self.codes)
+        if self.is_exact and any(each is not None for each in changed):
+            raise ValueError("expected an exact space without query matrix, bias and codes")
+
+    def _check_rows(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"expected a routing dimension of at least 1, got {self.dim}")
+        if self.rows.dtype not in ROW_TYPES:
+            raise ValueError(f"expected rows of {', '.join(ROW_TYPES)}, got {self.rows.dtype}")
+        if (self.rows.dtype == np.uint8) != (self.codes is not None):
+            got = f"{self.rows.dtype} {'without' if self.codes is None else 'with'} codes"
+            raise ValueError(f"expected uint8 with an offset and a scale or floats, got {got}")
+        width = padded_dim(self.dim, self.rows.dtype)
+        if self.codes is not None:
+            if self.scorer != "ip":
+                raise ValueError(f"expected codes scored by ip, got {self.scorer!r}")
+            self.codes.check_dim(self.dim)
+            width = padded_dim(self.dim, np.uint8, self.codes.bits) * self.codes.bits // 8
+        n = len(self.rows)
+        if self.rows.shape != (n, width):
+            raise ValueError(f"expected rows [{n}, {width}], got {self.rows.shape}")
 
     @property
     def n_projection(self) -> int:
@@ -100,25 +124,27 @@ class RoutingSpace:
         return Budget.of_total(total, dim, self.dim, rerank, self.query_matrix is not None)
 
 
-def check_coded_dim(dim: int, code_bits: int) -> None:
-    """Refuse codes of so many dimensions that scores would overflow."""
-    if dim > MAX_CODED_DIMS[code_bits]:
-        most = f"{MAX_CODED_DIMS[code_bits]:,}"
+def check_coded_dim(dim: int, bits: int) -> None:
+    """Refuse so many dimensions that sums of products of codes would overflow."""
+    if dim > MAX_CODED_DIMS[bits]:
+        most = f"{MAX_CODED_DIMS[bits]:,}"
         raise ValueError(f"expected codes of at most {most} dimensions, got {dim:,}")
 
 
 def original_space(base: BaseVectors) -> RoutingSpace:
     """Routing by the original vectors: the plain graph search."""
     origins: dict[Metric, float | None] = {"l2": 0.0, "cosine": 2.0, "ip": None}
-    return RoutingSpace(base.rows, base.dim, base.scorer, origin=origins[base.metric])
+    return RoutingSpace(
+        base.rows, base.dim, base.scorer, origin=origins[base.metric], is_exact=True
+    )
 
 
 def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
     """Routing by the first `dim` principal components: the paper's compressed baseline.
 
-    Distances do not see the mean. Inner products do, so for them the components are those of
-    the second moment about zero, which is what centring the vectors with their mirror images does.
-    Cosine is l2 between unit vectors.
+    Distances do not depend on the mean. Inner products do, so for them the components are those of
+    the uncentred second moment, computed by adding each vector's negative to the sample. Cosine is
+    l2 between unit vectors.
     """
     scorer: Scorer = "ip" if base.metric == "ip" else "l2"
     if not 1 <= dim < base.dim:

@@ -16,7 +16,7 @@ from l2route.graph.graph import Graph, UpperLayer
 from l2route.search.base import BASE_TYPES, BaseVectors
 from l2route.search.codes import LARGEST_CODES
 from l2route.search.setting import Loss, Setting
-from l2route.search.space import ROW_TYPES, RoutingSpace
+from l2route.search.space import ROW_TYPES, Codes, RoutingSpace
 from l2route.search.validation import Validation
 
 Record = TypeVar("Record", Setting, Loss)
@@ -52,8 +52,8 @@ class Parts:
                 f"space{i}_rows": space.rows,
                 f"space{i}_matrix": space.query_matrix,
                 f"space{i}_bias": space.bias,
-                f"space{i}_lowest": space.lowest,
-                f"space{i}_steps": space.steps,
+                f"space{i}_lowest": None if space.codes is None else space.codes.offset,
+                f"space{i}_steps": None if space.codes is None else space.codes.scale,
             }
         if self.validation is not None:
             arrays |= {
@@ -70,7 +70,7 @@ def described(space: RoutingSpace) -> dict[str, Any]:
         "dim": space.dim,
         "scorer": space.scorer,
         "dtype": str(space.rows.dtype),
-        "code_bits": space.code_bits,
+        "code_bits": 8 if space.codes is None else space.codes.bits,
         "inlined": space.inlined,
         "origin": space.origin,
         "rerank": space.rerank,
@@ -136,10 +136,8 @@ def _typed(kind: type[Record], entry: Mapping[str, Any]) -> Record:
 def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:
     return RoutingSpace(
         rows=_require(arrays, f"space{i}_rows", ROW_TYPES, 2),
-        code_bits=int(entry.get("code_bits", 8)),
+        codes=_codes(i, entry, arrays),
         inlined=bool(entry.get("inlined", False)),
-        lowest=_optional(arrays, f"space{i}_lowest", "float32", 1),
-        steps=_optional(arrays, f"space{i}_steps", "float32", 1),
         dim=int(entry["dim"]),
         scorer=entry["scorer"],
         query_matrix=_optional(arrays, f"space{i}_matrix", "float32", 2),
@@ -148,6 +146,16 @@ def _space(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]])
         rerank=int(entry.get("rerank", 32)),
         origin=None if entry.get("origin") is None else float(entry["origin"]),
     )
+
+
+def _codes(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Codes | None:
+    names = [name for name in (f"space{i}_lowest", f"space{i}_steps") if name in arrays]
+    if not names:
+        return None
+    if len(names) < 2:
+        raise ValueError(f"expected space{i}_lowest and space{i}_steps, got {names[0]} alone")
+    offset, scale = (_require(arrays, name, ("float32",), 1) for name in names)
+    return Codes(int(entry.get("code_bits", 8)), offset, scale)
 
 
 def _validation(arrays: Mapping[str, NDArray[Any]], base: BaseVectors) -> Validation | None:
@@ -172,7 +180,7 @@ def _check_values(parts: Parts) -> None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
     rows = {"vectors": (parts.base.rows, parts.base.dim)}
     for i, space in enumerate(parts.spaces):
-        if space.code_bits == 8:  # any bits are codes of four, and what is beyond has steps of zero
+        if space.codes is None or space.codes.bits == 8:  # of four bits all values are codes
             rows[f"space{i}_rows"] = (space.rows, space.dim)
     for name, (array, dim) in rows.items():
         if array[:, dim:].any():
