@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 
 from l2route import from_hnswlib
 from l2route.data.dataset import Dataset
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import N_ANSWERS, recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_distances, exact_neighbors
 
-N_ANSWERS = 10
 BEAMS = (32, 64, 128, 256)
 
 
@@ -53,7 +52,7 @@ def compare(data: Dataset, n_runs: int, degree: int) -> list[dict[str, float]]:
 
     def recall(ids: NDArray[np.int64]) -> float:
         distances = exact_distances(data.base, queries, ids)
-        return knn_recall_at(distances, truth.distances, N_ANSWERS)
+        return recall_at(distances, truth.distances, N_ANSWERS)
 
     rows = []
     for ef in BEAMS:
@@ -94,7 +93,7 @@ def main() -> None:
             print(json.dumps({"dataset": data.name, "rows": rows}))
             continue
         print(f"\n{data.name}: {len(data.base):,} vectors, {len(data.query):,} queries, one thread")
-        print("   ef   10-recall@10 hnswlib  l2route   queries/s hnswlib   l2route   ratio")
+        print("   ef      recall@10 hnswlib  l2route   queries/s hnswlib   l2route   ratio")
         for row in rows:
             print(
                 f"{row['ef']:5.0f} {row['hnswlib_recall']:22.3f} {row['l2route_recall']:8.3f}"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
-from l2route.evaluation.compare.methods import N_ANSWERS, served_graph
+from l2route.data.metrics import N_ANSWERS
+from l2route.evaluation.compare.methods import served_graph
 from l2route.evaluation.judge import Judge
 from l2route.search.codes import COMPRESSIONS
 from l2route.search.validation import N_KEPT

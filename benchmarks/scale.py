@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from growth import peak_mb, synthetic, timed
 from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
+from l2route.data.metrics import N_ANSWERS
 from l2route.data.public import demo_words
 from l2route.evaluation.compare.methods import (
-    N_ANSWERS,
     SERVED_RECALL,
     served_graph,
 )

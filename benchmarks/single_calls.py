@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.dataset import Dataset
+from l2route.data.metrics import N_ANSWERS
 from l2route.data.vectors import normalize
-from l2route.evaluation.compare.methods import N_ANSWERS, Method, served_graph
+from l2route.evaluation.compare.methods import Method, served_graph
 from l2route.evaluation.compare.peers import FaissHnsw, Hnswlib, Usearch
 from l2route.evaluation.judge import Judge
 from l2route.index import RoutingIndex

@@ -18,7 +18,8 @@ from typing import Literal
 
 from l2route import RoutingIndex, _core, load
 from l2route.data.dataset import Dataset
-from l2route.evaluation.compare.methods import N_ANSWERS, served_graph
+from l2route.data.metrics import N_ANSWERS
+from l2route.evaluation.compare.methods import served_graph
 from l2route.search.validation import N_KEPT
 
 RUN_AGAINST = Path(__file__).parents[1] / "tests/run_against.py"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from l2route import RoutingIndex, load
-from l2route.data.metrics import knn_recall_at, recall_at
+from l2route.data.metrics import recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Metric
@@ -56,9 +56,7 @@ def test_defaults_find_as_much_as_those_of_hnswlib(metric: Metric, ef: int) -> N
         theirs.set_ef(ef)
         found = ours.search(queries, k=10, ef=ef).ids, theirs.knn_query(queries, 10)[0]
         recalls = [
-            knn_recall_at(
-                ours.base.exact_distances(queries, ids.astype(np.int64)), truth.distances, 10
-            )
+            recall_at(ours.base.exact_distances(queries, ids.astype(np.int64)), truth.distances, 10)
             for ids in found
         ]
         assert recalls[0] > recalls[1] - 0.01

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import (
     TOLERANCE,
-    knn_recall_at,
-    knn_recall_per_query,
+    first_hops,
+    one_recall_at,
     paired_p_value,
     recall_at,
     recall_per_query,
@@ -59,16 +59,16 @@ def as_csr(walks: list[list[tuple[int, int]]]) -> tuple[NDArray[Any], NDArray[An
     return offsets, visits[:, 0], visits[:, 1]
 
 
-def slow_recall(found: Floats, truth: Floats, r: int) -> float:
-    """Recall@R of whole-number distances, by a loop."""
+def slow_one_recall(found: Floats, truth: Floats, r: int) -> float:
+    """1-recall@R of whole-number distances, by a loop."""
     n_right = 0
     for answer, neighbours in zip(found.tolist(), truth.tolist(), strict=True):
         n_right += any(distance <= min(neighbours) for distance in answer[:r])
     return n_right / len(found)
 
 
-def slow_knn_recall(found: Floats, truth: Floats, k: int) -> float:
-    """k-recall@k of whole-number distances, by a loop."""
+def slow_recall(found: Floats, truth: Floats, k: int) -> float:
+    """Recall@k of whole-number distances, by a loop."""
     shares: list[float] = []
     for answer, neighbours in zip(found.tolist(), truth.tolist(), strict=True):
         existing = [distance for distance in sorted(neighbours)[:k] if distance < np.inf]
@@ -92,32 +92,31 @@ def slow_success(
 
 @unhurried
 @given(answers())
-def test_recall_agrees_with_its_slow_twin(case: Answers) -> None:
-    """Recall@R is what a loop over the queries counts, for every R."""
+def test_recalls_agree_with_their_slow_twins(case: Answers) -> None:
+    """Both recalls are what a loop over the queries counts, also beyond the size of the base."""
     found, truth = case
-    for r in range(1, found.shape[1] + 1):
-        assert recall_at(found, truth, r) == pytest.approx(slow_recall(found, truth, r))
+    for depth in range(1, found.shape[1] + 1):
+        for fast, slow in ((recall_at, slow_recall), (one_recall_at, slow_one_recall)):
+            assert fast(found, truth, depth) == pytest.approx(slow(found, truth, depth))
 
 
 @unhurried
 @given(answers())
-def test_knn_recall_agrees_with_its_slow_twin(case: Answers) -> None:
-    """k-recall@k is what a loop over the queries counts, also for k beyond the base."""
-    found, truth = case
-    for k in range(1, found.shape[1] + 1):
-        assert knn_recall_at(found, truth, k) == pytest.approx(slow_knn_recall(found, truth, k))
+def test_recall_at_1_is_one_recall_at_1(case: Answers) -> None:
+    """Both recalls are the same for one answer, and are called recall@1."""
+    assert recall_at(*case, 1) == one_recall_at(*case, 1)
 
 
 @unhurried
 @given(answers())
 def test_recall_is_a_share_that_grows_with_r(case: Answers) -> None:
-    """Recall lies in [0, 1], and looking at more answers never lowers Recall@R."""
+    """Recall lies in [0, 1], and counting more answers never lowers 1-recall@R."""
     found, truth = case
     depths = range(1, found.shape[1] + 1)
-    recalls = [recall_at(found, truth, r) for r in depths]
+    recalls = [one_recall_at(found, truth, r) for r in depths]
     assert recalls == sorted(recalls)
     assert all(0 <= recall <= 1 for recall in recalls)
-    assert all(0 <= knn_recall_at(found, truth, k) <= 1 for k in depths)
+    assert all(0 <= recall_at(found, truth, k) <= 1 for k in depths)
 
 
 @unhurried
@@ -127,7 +126,7 @@ def test_exact_answers_have_recall_one(case: Answers) -> None:
     _, truth = case
     for depth in range(1, truth.shape[1] + 1):
         assert recall_at(truth, truth, depth) == 1.0
-        assert knn_recall_at(truth, truth, depth) == 1.0
+        assert one_recall_at(truth, truth, depth) == 1.0
 
 
 @unhurried
@@ -137,11 +136,10 @@ def test_order_of_queries_does_not_matter(case: Answers, random: Any) -> None:
     found, truth = case
     order = list(range(len(found)))
     random.shuffle(order)
-    for measure in (recall_per_query, knn_recall_per_query):
-        np.testing.assert_array_equal(
-            measure(found[order], truth[order], 1), measure(found, truth, 1)[order]
-        )
-    assert recall_at(found[order], truth[order], 1) == recall_at(found, truth, 1)
+    np.testing.assert_array_equal(
+        recall_per_query(found[order], truth[order], 2), recall_per_query(found, truth, 2)[order]
+    )
+    assert one_recall_at(found[order], truth[order], 2) == one_recall_at(found, truth, 2)
 
 
 @unhurried
@@ -149,15 +147,15 @@ def test_order_of_queries_does_not_matter(case: Answers, random: Any) -> None:
 def test_order_of_the_truth_does_not_matter(case: Answers) -> None:
     """The truth is a set: its distances may come in any order."""
     found, truth = case
-    assert recall_at(found, truth[:, ::-1], 1) == recall_at(found, truth, 1)
-    assert knn_recall_at(found, truth[:, ::-1], 2) == knn_recall_at(found, truth, 2)
+    assert one_recall_at(found, truth[:, ::-1], 2) == one_recall_at(found, truth, 2)
+    assert recall_at(found, truth[:, ::-1], 2) == recall_at(found, truth, 2)
 
 
 def test_either_of_two_equally_near_vertices_is_right() -> None:
     """An answer as near as the k-th true neighbour counts, whichever vertex it is."""
     truth = np.array([[1.0, 2.0, 2.0, 2.0]])
-    assert knn_recall_at(np.array([[1.0, 2.0]]), truth, 2) == 1.0
-    assert recall_at(np.array([[2.0, 2.0]]), truth, 2) == 0.0
+    assert recall_at(np.array([[1.0, 2.0]]), truth, 2) == 1.0
+    assert one_recall_at(np.array([[2.0, 2.0]]), truth, 2) == 0.0
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, -1.0, 1e8])
@@ -179,7 +177,7 @@ def test_missing_answers_never_count() -> None:
     found = np.full((2, 3), np.inf)
     truth = np.array([[1.0, np.inf, np.inf], [1.0, 2.0, np.inf]])
     assert recall_at(found, truth, 3) == 0.0
-    assert knn_recall_at(found, truth, 3) == 0.0
+    assert one_recall_at(found, truth, 3) == 0.0
 
 
 def test_small_base_is_measured_by_what_it_has() -> None:
@@ -187,16 +185,16 @@ def test_small_base_is_measured_by_what_it_has() -> None:
     found, truth = np.full((1, 10), np.inf), np.full((1, 10), np.inf)
     truth[0, :2] = [1.0, 2.0]
     found[0, 0] = 2.0
-    assert knn_recall_at(found, truth, 10) == 0.5
+    assert recall_at(found, truth, 10) == 0.5
 
 
 def test_repeated_answers_do_not_pass_one() -> None:
     """Answers given twice never bring a query's recall above 1."""
     truth = np.array([[1.0, np.inf, np.inf]])
-    np.testing.assert_array_equal(knn_recall_per_query(np.ones((1, 3)), truth, 3), [1.0])
+    np.testing.assert_array_equal(recall_per_query(np.ones((1, 3)), truth, 3), [1.0])
 
 
-@pytest.mark.parametrize("measure", [recall_at, knn_recall_at])
+@pytest.mark.parametrize("measure", [one_recall_at, recall_at])
 @pytest.mark.parametrize(
     ("found", "truth", "depth", "message"),
     [
@@ -224,10 +222,10 @@ def test_bad_distances_are_refused(
         measure(found, truth, depth)
 
 
-def test_knn_truth_must_be_deep_enough() -> None:
-    """A truth with fewer than k columns cannot tell k-recall@k and is refused."""
+def test_truth_must_be_deep_enough() -> None:
+    """A truth with fewer than k columns cannot tell recall@k and is refused."""
     with pytest.raises(ValueError, match=r"true_distances \[n >= 1, >= 3\], got \[1, 2\]"):
-        knn_recall_at(np.ones((1, 3)), np.ones((1, 2)), 3)
+        recall_at(np.ones((1, 3)), np.ones((1, 2)), 3)
 
 
 def test_standard_error_is_that_of_a_mean() -> None:
@@ -248,7 +246,7 @@ def test_standard_error_needs_two_values() -> None:
 def test_success_agrees_with_its_slow_twin(case: Trace, max_hops: int) -> None:
     """Success by hops is what a loop over queries and hops counts."""
     walks, targets = case
-    fast = success_by_hops(*as_csr(walks), np.array(targets), max_hops)
+    fast = success_by_hops(first_hops(*as_csr(walks), np.array(targets)), max_hops)
     np.testing.assert_allclose(fast, slow_success(walks, targets, max_hops))
 
 
@@ -257,7 +255,7 @@ def test_success_agrees_with_its_slow_twin(case: Trace, max_hops: int) -> None:
 def test_success_is_a_share_that_never_falls(case: Trace, max_hops: int) -> None:
     """A target once visited stays visited, and the curve has max_hops + 1 shares."""
     walks, targets = case
-    curve = success_by_hops(*as_csr(walks), np.array(targets), max_hops)
+    curve = success_by_hops(first_hops(*as_csr(walks), np.array(targets)), max_hops)
     assert curve.shape == (max_hops + 1,)
     assert (np.diff(curve) >= 0).all()
     assert ((curve >= 0) & (curve <= 1)).all()
@@ -265,15 +263,23 @@ def test_success_is_a_share_that_never_falls(case: Trace, max_hops: int) -> None
 
 def test_success_by_hand() -> None:
     """A target at the entry succeeds at hop 0, one visited at hop 2 from there on, one never."""
-    offsets, vertices, hops = as_csr([[(5, 0)], [(5, 0), (1, 1), (2, 2)], [(5, 0), (3, 1)]])
-    curve = success_by_hops(offsets, vertices, hops, np.array([5, 2, 9]), 3)
-    np.testing.assert_allclose(curve, [1 / 3, 1 / 3, 2 / 3, 2 / 3])
+    trace = as_csr([[(5, 0)], [(5, 0), (1, 1), (2, 2)], [(5, 0), (3, 1)]])
+    first = first_hops(*trace, np.array([5, 2, 9]))
+    np.testing.assert_array_equal(first, [0, 2, -1])
+    np.testing.assert_allclose(success_by_hops(first, 3), [1 / 3, 1 / 3, 2 / 3, 2 / 3])
+
+
+def test_success_needs_a_query_and_a_hop() -> None:
+    """No query, or a negative number of hops, is refused."""
+    with pytest.raises(ValueError, match="expected max_hops >= 0, got -1"):
+        success_by_hops(np.zeros(1, int), -1)
+    with pytest.raises(ValueError, match=r"expected first \[n >= 1\], got \[0\]"):
+        success_by_hops(np.zeros(0, int), 1)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"max_hops": -1}, "expected max_hops >= 0, got -1"),
         ({"offsets": np.array([0, 3])}, r"expected offsets \[3\], got \[2\]"),
         ({"offsets": np.array([0, 1, 2])}, "expected offsets rising from 0 to 3, got from 0 to 2"),
         ({"offsets": np.array([1, 1, 3])}, "expected offsets rising from 0 to 3, got from 1 to 3"),
@@ -293,10 +299,9 @@ def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
         "vertices": np.array([4, 4, 2]),
         "hops": np.array([0, 0, 1]),
         "targets": np.array([4, 2]),
-        "max_hops": 1,
     }
     with pytest.raises(ValueError, match=message):
-        success_by_hops(**{**trace, **change})
+        first_hops(**{**trace, **change})
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))

@@ -24,7 +24,7 @@ CURVES = {"plain": np.array([0.0, 0.2, 0.6]), "learned": np.array([0.1, 0.5, 0.8
 def measured(method: str, recalls: Sequence[float]) -> list[Row]:
     """One row for each budget, a little of which is left unspent."""
     return [
-        Row(method, budget, None, recall, recall, recall, 0.96 * budget, 9.0, 100.0)
+        Row(method, budget, None, recall / 2, recall, 0.96 * budget, 9.0, 100.0)
         for budget, recall in zip(BUDGETS, recalls, strict=True)
     ]
 
@@ -84,6 +84,15 @@ def test_each_method_has_its_line() -> None:
     np.testing.assert_allclose(np.asarray(line.get_ydata()), [0.5, 0.7, 0.9])
     assert line.get_marker() != "None"
     assert axes.get_title(loc="left") == "SIFT"
+
+
+def test_recall_at_1_can_be_drawn_instead() -> None:
+    """Recall@10 is drawn unless recall@1 is asked for; the axis names the one that is drawn."""
+    for k, share in ((1, 0.5), (10, 1.0)):
+        (axes,) = draw_recall_against_budget(ROWS, "SIFT", k).axes
+        recalls = np.asarray(line_of(axes, "learned").get_ydata())
+        np.testing.assert_allclose(recalls, share * np.array([0.5, 0.7, 0.9]))
+        assert axes.get_ylabel() == f"recall@{k}"
 
 
 def test_ticks_are_the_budgets() -> None:

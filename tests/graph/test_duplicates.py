@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph import duplicates
@@ -100,7 +100,7 @@ def test_a_crowd_of_copies_can_be_searched(kind: GraphKind, metric: Metric) -> N
     result = index.search(queries, k=10, ef=100)
     distances = index.base.exact_distances(queries, result.ids)
     assert report(index.graph).n_unreachable == 0
-    assert knn_recall_at(distances, truth.distances, 10) > 0.97
+    assert recall_at(distances, truth.distances, 10) > 0.97
     assert result.n_computed.mean() < 700  # not all of the crowd is scored
     own = index.search(vectors[:200], k=1, ef=50).distances
     nearest = exact_neighbors(vectors, vectors[:200], 1, metric).distances

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from l2route.cli import app as cli
 from l2route.data.dataset import Dataset
-from l2route.data.metrics import recall_at, success_by_hops
+from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.files.formats import read_npz
@@ -324,11 +324,9 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
     found = shop._index(job, None).search(source.data.query, 1, 64, trace=True)
     assert found.trace is not None
     targets = exact_neighbors(source.data.base, source.data.query, 1).ids[:, 0]
-    expected = success_by_hops(
-        found.trace.offsets, found.trace.vertices, found.trace.hops, targets, 9
-    )
-    got = [np.mean((first >= 0) & (first <= h)) for h in range(10)]
-    np.testing.assert_allclose(got, expected)
+    trace = found.trace
+    expected = first_hops(trace.offsets, trace.vertices, trace.hops, targets)
+    np.testing.assert_array_equal(first, expected)
 
 
 def test_the_better_graph_is_the_one_that_plain_search_likes(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex, _core, from_faiss, load
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import recall_at
 from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer, compact_rows
@@ -280,7 +280,7 @@ def test_graphs_of_others_can_be_refined() -> None:
 
     def recall() -> float:
         found = index.search(VECTORS, k=10, budget=100)
-        return knn_recall_at(found.distances, truth.distances, 10)
+        return recall_at(found.distances, truth.distances, 10)
 
     before = recall()
     index.refine()
@@ -295,7 +295,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     recalls = []
     for _ in range(2):
         found = index.search(data.query, k=10, budget=300)
-        recalls.append(knn_recall_at(found.distances, truth.distances, 10))
+        recalls.append(recall_at(found.distances, truth.distances, 10))
         index.refine()
     assert recalls == pytest.approx([0.7206, 0.7725], abs=0.02)
 
@@ -331,7 +331,7 @@ def test_inner_products_are_refined_too() -> None:
 
     def recall() -> float:
         found = index.search(queries, k=10, budget=500)
-        return knn_recall_at(found.distances, truth.distances, 10)
+        return recall_at(found.distances, truth.distances, 10)
 
     before = recall()
     index.refine()

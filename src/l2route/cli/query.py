@@ -24,9 +24,10 @@ from l2route.cli.options import (
     numbers,
 )
 from l2route.cli.progress import bar
+from l2route.data.metrics import N_ANSWERS
 from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
 from l2route.data.vectors import check_vectors
-from l2route.evaluation.measure import N_ANSWERS, measure, measure_all
+from l2route.evaluation.measure import measure, measure_all
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz

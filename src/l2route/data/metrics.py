@@ -1,8 +1,8 @@
 """Recall and success of a search, computed from its raw answers and traces.
 
-Distances are smaller for nearer vertices (an inner product comes negated), and an answer that
-was not found has the distance inf. Answers are judged by distance and not by id, so that of two
-vertices equally near to a query either is right.
+Smaller distances are nearer (inner products are negated), and a missing answer has the distance
+inf. Answers are judged by distance, not by id: of two vertices at the same distance either is
+right.
 """
 
 from collections.abc import Iterator
@@ -14,82 +14,54 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 
+N_ANSWERS = 10
+"""Answers per query for which recall is reported: recall@10."""
 TOLERANCE = 1e-5
-"""Share by which a found distance may exceed the true one and still be called equal.
+"""Relative excess of a found distance over the true one up to which they count as equal.
 
 The same float32 distance summed in another order, by another SIMD width or by BLAS, differs by
-up to (terms per lane) * 2**-24: 4e-6 for 1,000 dimensions in 16 lanes. The share is taken of the
-true distance, and once more of the median true distance: where terms cancel (an inner product
-near 0, a query that is itself in the base) the error follows the size of the vectors, and a
-fixed number would be wrong for data of another scale.
+up to (terms per lane) * 2**-24: 4e-6 for 1,000 dimensions in 16 lanes. The excess is relative to
+the true distance plus the median true distance: where terms cancel (an inner product near 0, a
+query that is itself in the base) the error follows the size of the vectors, and an absolute
+tolerance would be wrong for data of another scale.
 """
 
 _N_SIGNS = 9_999  # draws of signs: p-values down to 1 in 10,000
 _MAX_SIGNS = 1 << 22  # signs held at once
 
 
-def recall_at(found_distances: FloatArray, true_distances: FloatArray, r: int) -> float:
-    """Share of queries with the true nearest neighbour among the first r answers (Recall@R).
+def recall_at(found_distances: FloatArray, true_distances: FloatArray, k: int) -> float:
+    """Share of the k true nearest neighbours among the first k answers: recall@k.
 
-    Args:
-        found_distances: Distances of the answers in the order given, [n_queries, >= r].
-        true_distances: Distances of the true neighbours, [n_queries, >= 1].
-        r: Answers looked at.
-
-    Returns:
-        A number in [0, 1].
-    """
-    return float(recall_per_query(found_distances, true_distances, r).mean())
-
-
-def knn_recall_at(found_distances: FloatArray, true_distances: FloatArray, k: int) -> float:
-    """Share of the k true neighbours among the first k answers (k-recall@k).
+    This is the recall of ann-benchmarks; ties by distance count as found.
 
     Args:
         found_distances: Distances of the answers in the order given, [n_queries, >= k].
         true_distances: Distances of the true neighbours, [n_queries, >= k]; inf where the base
             has fewer than k vectors.
-        k: Answers looked at.
+        k: Number of answers counted.
 
     Returns:
-        A number in [0, 1], the mean over the queries.
+        The mean over the queries, in [0, 1].
     """
-    return float(knn_recall_per_query(found_distances, true_distances, k).mean())
+    return float(recall_per_query(found_distances, true_distances, k).mean())
 
 
 def recall_per_query(
-    found_distances: FloatArray, true_distances: FloatArray, r: int
-) -> NDArray[np.bool_]:
-    """Whether the true nearest neighbour is among the first r answers, for each query.
-
-    Args:
-        found_distances: Distances of the answers in the order given, [n_queries, >= r].
-        true_distances: Distances of the true neighbours, [n_queries, >= 1].
-        r: Answers looked at.
-
-    Returns:
-        One truth value a query, [n_queries].
-    """
-    found, truth = _checked(found_distances, true_distances, ("r", r), n_true=1)
-    right = _as_near_as(found[:, :r], truth[:, 0], truth)  # [n_queries, r]
-    return np.asarray(right.any(axis=1))
-
-
-def knn_recall_per_query(
     found_distances: FloatArray, true_distances: FloatArray, k: int
 ) -> NDArray[np.float64]:
     """Share of the first k answers no farther than the k-th true neighbour, for each query.
 
-    Where the base has fewer than k vectors, as many as there are take the place of k.
+    Where the base has fewer than k vectors, their number takes the place of k.
 
     Args:
         found_distances: Distances of the answers in the order given, [n_queries, >= k].
         true_distances: Distances of the true neighbours, [n_queries, >= k]; inf where the base
             has fewer than k vectors.
-        k: Answers looked at.
+        k: Number of answers counted.
 
     Returns:
-        One share a query, [n_queries].
+        One share per query, [n_queries].
     """
     found, truth = _checked(found_distances, true_distances, ("k", k), n_true=k)
     n_exist = np.isfinite(truth[:, :k]).sum(axis=1)  # [n_queries], at least 1
@@ -100,14 +72,32 @@ def knn_recall_per_query(
     return shares
 
 
+def one_recall_at(found_distances: FloatArray, true_distances: FloatArray, r: int) -> float:
+    """Share of queries with their nearest neighbour among the first r answers: 1-recall@R.
+
+    The paper calls it Recall@R. For r = 1 it is `recall_at`.
+
+    Args:
+        found_distances: Distances of the answers in the order given, [n_queries, >= r].
+        true_distances: Distances of the true neighbours, [n_queries, >= 1].
+        r: Number of answers counted.
+
+    Returns:
+        A number in [0, 1].
+    """
+    found, truth = _checked(found_distances, true_distances, ("r", r), n_true=1)
+    right = _as_near_as(found[:, :r], truth[:, 0], truth)  # [n_queries, r]
+    return float(right.any(axis=1).mean())
+
+
 def standard_error(values: NDArray[Any]) -> float:
     """Standard error of the mean of independent values, such as the recall of each query.
 
     Args:
-        values: One truth value or number a query, [n >= 2].
+        values: One number or boolean per query, [n >= 2].
 
     Returns:
-        The sample's standard deviation over the square root of n.
+        The sample's standard deviation divided by the square root of n.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.ndim != 1 or len(sample) < 2:
@@ -116,17 +106,18 @@ def standard_error(values: NDArray[Any]) -> float:
 
 
 def paired_p_value(gains: NDArray[Any], seed: int = 0) -> float:
-    """How likely chance alone is to bring a total gain as large as this one, or a larger one.
+    """P-value of the gain of one method over another, by a one-sided randomisation test.
 
-    A one-sided randomisation test: if neither of two methods were better, the gain of one over the
-    other on a query would be as likely to have the opposite sign.
+    Under the null hypothesis neither method is better, and the gain on each query is equally
+    likely to have the opposite sign.
 
     Args:
-        gains: What a method gains over another on each query, [n].
-        seed: Of the signs that are drawn.
+        gains: Gain of one method over the other on each query, [n].
+        seed: Seed of the random signs.
 
     Returns:
-        A p-value in (0, 1]; 1 where there is nothing to compare.
+        Share of random signs with a total gain at least as large, in (0, 1]; 1 without a
+        difference.
     """
     sample = np.asarray(gains, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
@@ -146,17 +137,12 @@ def _parts(total: int, largest: int) -> Iterator[int]:
         yield min(largest, total - begin)
 
 
-def success_by_hops(
-    offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray, max_hops: int
-) -> NDArray[np.float64]:
+def success_by_hops(first: IntArray, max_hops: int) -> NDArray[np.float64]:
     """Share of queries whose target has been visited within h hops (the paper's Figure 4).
 
     Args:
-        offsets: Query q visited the vertices from offsets[q] up to offsets[q + 1],
-            [n_queries + 1].
-        vertices: Vertices of all queries in the order visited, [n_visited].
-        hops: Hop in which each was visited, 0 for entry vertices, [n_visited].
-        targets: Vertex that each query looks for, [n_queries].
+        first: Hop in which each query visited its target, negative for never, as `first_hops`
+            gives it, [n_queries >= 1].
         max_hops: The largest h.
 
     Returns:
@@ -164,7 +150,8 @@ def success_by_hops(
     """
     if max_hops < 0:
         raise ValueError(f"expected max_hops >= 0, got {max_hops}")
-    first = first_hops(offsets, vertices, hops, targets)
+    if len(first) < 1:
+        raise ValueError("expected first [n >= 1], got [0]")
     n_reached = np.bincount(first[(first >= 0) & (first <= max_hops)], minlength=max_hops + 1)
     return np.cumsum(n_reached) / len(first)
 
@@ -172,17 +159,17 @@ def success_by_hops(
 def first_hops(
     offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray
 ) -> NDArray[np.int64]:
-    """The hop in which each query visited its target, −1 for never.
+    """Hop in which each query visited its target, −1 for never.
 
     Args:
         offsets: Query q visited the vertices from offsets[q] up to offsets[q + 1],
             [n_queries + 1].
         vertices: Vertices of all queries in the order visited, [n_visited].
         hops: Hop in which each was visited, 0 for entry vertices, [n_visited].
-        targets: Vertex that each query looks for, [n_queries].
+        targets: Target vertex of each query, [n_queries].
 
     Returns:
-        One hop a query, [n_queries].
+        One hop per query, [n_queries].
     """
     bounds, visited, hop_of, wanted = _checked_trace(offsets, vertices, hops, targets)
     query_of = np.repeat(np.arange(len(wanted)), np.diff(bounds))  # [n_visited]
@@ -198,7 +185,7 @@ def _as_near_as(
 ) -> NDArray[np.bool_]:
     """Mark the answers [n, k] no farther than their query's limit [n].
 
-    Limits are finite, so a missing answer, at inf, is never marked.
+    Limits are finite, so a missing answer (distance inf) is never marked.
     """
     typical = float(np.median(np.abs(truth[np.isfinite(truth)])))
     reach = limits + TOLERANCE * (np.abs(limits) + typical)

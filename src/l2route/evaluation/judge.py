@@ -1,7 +1,7 @@
 """Recall of answers, by the true distances of what they name."""
 
 from l2route.data.dataset import Dataset
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import recall_at
 from l2route.data.truth import exact_distances, exact_neighbors
 from l2route.evaluation.compare.peers import Ids
 
@@ -22,4 +22,4 @@ class Judge:
         """Recall@k of answers [n_queries, k]; whoever is as near as the k-th nearest counts."""
         data = self.data
         distances = exact_distances(data.base, data.query, ids, data.metric)
-        return knn_recall_at(distances, self.truth.distances, self.k)
+        return recall_at(distances, self.truth.distances, self.k)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Depth = Literal[1, 10]
+"""Answers of a recall that can be drawn."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's colours, told apart by colour-blind eyes; yellow is too pale for a line."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -44,15 +46,16 @@ MAX_ACROSS = 12
 """Numbers of four digits that fit side by side along the x axis."""
 
 
-def plot_recall_against_budget(rows: Sequence[Row], path: Path, title: str) -> None:
-    """Write a picture of recall@1 against distance computations, one line a method.
+def plot_recall_against_budget(rows: Sequence[Row], path: Path, title: str, k: Depth = 10) -> None:
+    """Write a picture of recall@k against distance computations, one line per method.
 
     Args:
         rows: Operating points, [n >= 1]; those without a distance count are named, not drawn.
         path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
         title: A line to stand above.
+        k: Which recall to draw, recall@1 or recall@10.
     """
-    write_figure(draw_recall_against_budget(rows, title), path)
+    write_figure(draw_recall_against_budget(rows, title, k), path)
 
 
 def plot_success_by_hops(
@@ -82,28 +85,29 @@ def plot_speed_against_recall(
     write_figure(draw_speed_against_recall(curves, title), path)
 
 
-def draw_recall_against_budget(rows: Sequence[Row], title: str) -> Figure:
-    """Draw recall@1 against distance computations, one line a method.
+def draw_recall_against_budget(rows: Sequence[Row], title: str, k: Depth = 10) -> Figure:
+    """Draw recall@k against distance computations, one line per method.
 
     Args:
         rows: Operating points, [n >= 1]; those without a distance count are named, not drawn.
         title: A line to stand above.
+        k: Which recall to draw, recall@1 or recall@10.
 
     Returns:
         The figure; each line's label is its method.
     """
-    drawn = [row for row in rows if _can_be_drawn(row)]
+    drawn = [row for row in rows if _can_be_drawn(row, k)]
     if not drawn:
         raise ValueError(
-            f"expected a row with recall@1 and distances > 0, got none among {len(rows)}"
+            f"expected a row with recall@{k} and distances > 0, got none among {len(rows)}"
         )
     figure, axes = _new_axes(title)
-    lines = _lines_by_method(drawn)
+    lines = _lines_by_method(drawn, k)
     for index, (method, points) in enumerate(lines.items()):
         axes.plot(points[:, 0], points[:, 1], label=method, **_look(index))
     axes.set_xscale("log", base=2)
     _mark_budgets(axes, drawn)
-    _name_axes(axes, "distance computations per query" + _absent(rows, lines), "recall@1")
+    _name_axes(axes, "distance computations per query" + _absent(rows, lines), f"recall@{k}")
     axes.margins(x=0.09, y=0.1)
     _limit_shares(axes)
     _label_points(axes, lines)
@@ -214,8 +218,12 @@ def _name_axes(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y, color=TEXT_COLOUR, fontsize=10)
 
 
-def _can_be_drawn(row: Row) -> bool:
-    return math.isfinite(row.recall_at_1) and math.isfinite(row.n_computed) and row.n_computed > 0
+def _recall(row: Row, k: Depth) -> float:
+    return row.recall_at_1 if k == 1 else row.recall_at_10
+
+
+def _can_be_drawn(row: Row, k: Depth) -> bool:
+    return math.isfinite(_recall(row, k)) and math.isfinite(row.n_computed) and row.n_computed > 0
 
 
 def _absent(rows: Sequence[Row], lines: Mapping[str, NDArray[np.float64]]) -> str:
@@ -224,11 +232,11 @@ def _absent(rows: Sequence[Row], lines: Mapping[str, NDArray[np.float64]]) -> st
     return f"\n(no counts to draw: {', '.join(names)})" if names else ""
 
 
-def _lines_by_method(rows: Sequence[Row]) -> dict[str, NDArray[np.float64]]:
-    """Return each method's points (distances, recall@1) from left to right, [n_points, 2]."""
+def _lines_by_method(rows: Sequence[Row], k: Depth) -> dict[str, NDArray[np.float64]]:
+    """Return each method's points (distances, recall@k) from left to right, [n_points, 2]."""
     points: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        points.setdefault(row.method, []).append((row.n_computed, row.recall_at_1))
+        points.setdefault(row.method, []).append((row.n_computed, _recall(row, k)))
     return {method: np.array(sorted(line)) for method, line in points.items()}
 
 

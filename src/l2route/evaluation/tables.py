@@ -27,8 +27,6 @@ class Row:
     recall_at_1: float
     """Share of queries whose true nearest neighbour is the first answer."""
     recall_at_10: float
-    """Share of queries whose true nearest neighbour is among the first 10 answers."""
-    knn_recall_at_10: float
     """Share of the 10 true nearest neighbours among the first 10 answers."""
     n_computed: float
     """Distance computations, mean over the queries."""
@@ -63,7 +61,6 @@ _COLUMNS = (
     _Column("slack", "slack", digits=3, json_digits=4, is_optional=True),
     _Column("recall_at_1", "recall@1", digits=3, json_digits=4),
     _Column("recall_at_10", "recall@10", digits=3, json_digits=4),
-    _Column("knn_recall_at_10", "10-recall@10", digits=3, json_digits=4),
     _Column("n_computed", "distances", digits=1, json_digits=2),
     _Column("n_hops", "hops", digits=1, json_digits=2),
     _Column("microseconds_per_query", "µs/query", digits=1, json_digits=2),

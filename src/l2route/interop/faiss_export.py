@@ -19,7 +19,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import N_ANSWERS, recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.graph.knn import faiss_metric
@@ -30,8 +30,6 @@ from l2route.search.space import RoutingSpace
 
 EF_SEARCH = 64
 """Beam width of an exported index, unless another is asked for."""
-N_ANSWERS = 10
-"""Answers per query that `rerank` is for: faiss knows a factor only."""
 MAX_LOSS = 0.03
 """Recall@10 that an export may lose against the search here, to be handed out.
 
@@ -83,7 +81,7 @@ def to_faiss(
         exact = faiss.IndexFlat(index.dim, routing.metric)
         exact.add(np.ascontiguousarray(index.base.vectors()))
         made, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
-        made.k_factor = max(1.0, rerank / N_ANSWERS)
+        made.k_factor = max(1.0, rerank / N_ANSWERS)  # faiss knows a factor of k only
     if index.base.metric == "cosine":
         normal = faiss.NormalizationTransform(index.dim)
         parts += [made, normal]
@@ -109,8 +107,7 @@ def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, r
     base = index.base
     nearest = exact_neighbors(base.vectors(), queries, k, base.metric).distances
     theirs, ours = (
-        knn_recall_at(base.exact_distances(queries, index.rows_of(ids)), nearest, k)
-        for ids in found
+        recall_at(base.exact_distances(queries, index.rows_of(ids)), nearest, k) for ids in found
     )
     if theirs < ours - MAX_LOSS:
         raise ValueError(

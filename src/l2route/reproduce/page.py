@@ -166,7 +166,6 @@ def _lines(table: Table) -> list[tuple["Drawing", str]]:
             ef=None,
             recall_at_1=figure.recall,
             recall_at_10=float("nan"),
-            knn_recall_at_10=float("nan"),
             n_computed=float(figure.cell.budget),
             n_hops=float("nan"),
             microseconds_per_query=float("nan"),
@@ -175,7 +174,7 @@ def _lines(table: Table) -> list[tuple["Drawing", str]]:
         if figure.recall is not None
     ]
     title = f"{table.plan.dataset}: recall@1 by budget"
-    return [(draw_recall_against_budget(rows, title), title)]
+    return [(draw_recall_against_budget(rows, title, k=1), title)]
 
 
 def _image(drawing: "Drawing", name: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import recall_per_query, standard_error
+from l2route.data.metrics import recall_per_query, standard_error, success_by_hops
 from l2route.evaluation.tables import MISSING
 from l2route.reproduce.plan import Cell
 from l2route.reproduce.store import PlannedCell, PlannedTable, Result, Store
@@ -111,7 +111,7 @@ def _table(planned: PlannedTable, store: Store) -> Table:
 class Share:
     """What a cell found, query by query, and the paper's recall."""
 
-    found: NDArray[np.bool_] | None
+    found: NDArray[np.float64] | None
     paper: float | None
 
     def over(self, other: "Share | None") -> Gain:
@@ -149,8 +149,8 @@ def _figure(
     )
 
 
-def _recalls(result: Result | None, store: Store) -> NDArray[np.bool_] | None:
-    """Whether each query found its nearest neighbour [n_queries]."""
+def _recalls(result: Result | None, store: Store) -> NDArray[np.float64] | None:
+    """Recall@1 of each query, 0 or 1 [n_queries]; None without answers."""
     if result is None or "distances" not in result.arrays:
         return None
     nearest = store.nearest(str(result.job["digest"]))
@@ -158,10 +158,8 @@ def _recalls(result: Result | None, store: Store) -> NDArray[np.bool_] | None:
 
 
 def _reached(first_hop: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Share of queries that visited their target within h hops, h = 0 … the last that counts."""
-    there = first_hop[first_hop >= 0]
-    counts = np.bincount(there, minlength=1)
-    return np.asarray(counts.cumsum() / len(first_hop))
+    """Share of queries that visited their target within h hops, up to the last first visit."""
+    return success_by_hops(first_hop, max(0, int(first_hop.max())))
 
 
 def _difference(ours: Any, theirs: Any) -> float | None:

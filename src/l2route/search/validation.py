@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import knn_recall_at
+from l2route.data.metrics import recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
@@ -58,7 +58,7 @@ class Validation:
         nearest = base.exact_distances(self.queries, self.neighbors[:, :k])
 
         def recall(found: NDArray[np.int64]) -> float:
-            return knn_recall_at(base.exact_distances(self.queries, found), nearest, k)
+            return recall_at(base.exact_distances(self.queries, found), nearest, k)
 
         return recall
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import knn_recall_per_query
+from l2route.data.metrics import recall_per_query
 from l2route.search.calibrate import OutOfReachError, calibrate
 from l2route.search.limits import Budget
 from l2route.search.result import SearchResult
@@ -216,4 +216,4 @@ class RecallAim:
         reranked = found.n_rerank * float(base.rows[0].nbytes)
         nearest = base.exact_distances(asked.queries, asked.neighbors[:, : self.k])
         distances = base.exact_distances(asked.queries, found.ids)
-        return routed + reranked, knn_recall_per_query(distances, nearest, self.k)
+        return routed + reranked, recall_per_query(distances, nearest, self.k)

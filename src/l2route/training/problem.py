@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import knn_recall_per_query
+from l2route.data.metrics import recall_per_query
 from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Progress, check_vectors, normalize
 from l2route.graph.graph import Graph
@@ -109,7 +109,7 @@ class Problem:
         queries, nearest = self.validation.queries[part], self.nearest[part]
         k = nearest.shape[1]
         found = searcher.search(queries, k, budget, n_threads=options.n_threads)
-        return knn_recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
+        return recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.dataset import Dataset
+from l2route.data.metrics import N_ANSWERS
 from l2route.evaluation.compare.peers import (
     Annoy,
     FaissHnsw,
@@ -26,8 +27,6 @@ from l2route.search.codes import Compression
 from l2route.search.space import pca_space
 from l2route.search.validation import N_KEPT
 
-N_ANSWERS = 10
-"""Answers that a served index learns and is calibrated for."""
 SERVED_RECALL = 0.9
 """Recall that a served index learns for."""
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from l2route.data.dataset import Dataset
-from l2route.evaluation.compare.methods import N_ANSWERS, VARIANTS, Method, Variant
+from l2route.data.metrics import N_ANSWERS
+from l2route.evaluation.compare.methods import VARIANTS, Method, Variant
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
 from l2route.files.atomic import replacing
