@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Progress, check_metric
+from l2route.data.vectors import check_metric
 from l2route.extras import install
+from l2route.files.progress import Progress
 from l2route.files.storage import read_index
 from l2route.graph.build import (
     DEGREE,

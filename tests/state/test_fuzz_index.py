@@ -16,7 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fuzzing import EFFORT
-from l2route.files.storage import LOCK, META, _checksum
+from l2route.files.hashing import hash_arrays
+from l2route.files.storage import LOCK, META
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
@@ -226,7 +227,7 @@ def agree(files: Files) -> None:
             array = read_array(files[entry["file"]])
             if array is not None:
                 entry.update(dtype=array.dtype.name, shape=list(array.shape))
-                entry.update(checksum=_checksum(array))
+                entry.update(checksum=hash_arrays("", array))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     files[META] = json.dumps(meta).encode()

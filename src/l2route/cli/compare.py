@@ -12,7 +12,7 @@ from l2route.data.vectors import Metric
 from l2route.evaluation.compare import report as speeds
 from l2route.evaluation.compare.run import Comparison, check_methods
 from l2route.evaluation.compare.run import compare as run_comparison
-from l2route.files.atomic import replacing
+from l2route.files.atomic import replace_text
 
 
 def compare(
@@ -55,8 +55,7 @@ def compare(
         )
     out.mkdir(parents=True, exist_ok=True)
     speeds.plot(result, out / f"{result.data}.png")
-    with replacing(out / f"{result.data}.md") as beside:
-        beside.write_text(speeds.as_markdown(result), encoding="utf-8")
+    replace_text(out / f"{result.data}.md", speeds.as_markdown(result))
     if markdown:
         print(speeds.as_markdown(result))
     else:

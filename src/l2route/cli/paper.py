@@ -12,6 +12,7 @@ from rich.console import Console
 
 from l2route.cli.progress import bar
 from l2route.extras import install
+from l2route.files.atomic import replace_text
 from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def report(
     target = run / "report.html" if out is None else out
     write_page(tables, store, target)
     if markdown is not None:
-        markdown.write_text(as_markdown(tables, store), encoding="utf-8")
+        replace_text(markdown, as_markdown(tables, store))
     print(target)
 
 

@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
-Advance = Callable[[int, int | None], None]
-"""Called with the amount done and in all."""
+from l2route.files.progress import Progress as Advance
 
 
 class Learning(Protocol):

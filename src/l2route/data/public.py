@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 from l2route.data.dataset import Dataset
 from l2route.data.vectors import Metric, normalize
 from l2route.extras import install
-from l2route.files.download import Progress, RemoteFile, download
+from l2route.files.download import RemoteFile, download
 from l2route.files.formats import read_array
+from l2route.files.progress import Progress
 
 _CHUNK_BYTES = 1 << 20
 _MAX_INFLATION = 32  # times its size that an archive may inflate to; public ones stay below four

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,10 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.data.vectors import Metric, check_metric, check_vectors, normalize
 from l2route.files.formats import list_keys, read_array, read_npz, write_npz
+from l2route.files.hashing import hash_arrays
+from l2route.files.progress import Progress, ignore
 
 _CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth
 _BATCH = 4096  # queries between two reports of progress
@@ -299,18 +300,11 @@ def _dots(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.f
 def _content_key(
     base: NDArray[np.float32], queries: NDArray[np.float32], k: int, metric: Metric
 ) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(f"{_CACHE_VERSION} {metric} {k} {base.shape} {queries.shape}".encode())
-    for array in (base, queries):
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return hash_arrays(f"{_CACHE_VERSION} {metric} {k}", base, queries)
 
 
 def _checksum(key: str, truth: Truth) -> str:
-    digest = hashlib.blake2b(key.encode(), digest_size=16)
-    digest.update(truth.ids.reshape(-1).view(np.uint8).data)
-    digest.update(truth.distances.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+    return hash_arrays(key, truth.ids, truth.distances)
 
 
 def _read_cached(path: Path, key: str, shape: tuple[int, int], n_base: int) -> Truth | None:

@@ -9,7 +9,6 @@ Distances are smaller for nearer vectors, whatever the metric:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,12 +21,6 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 MAX_LENGTH = 2.0**57
 """Length of a vector for l2 and ip, at the most. Between such vectors all scores are finite:
 squared distances are up to 2**116, and those of codes, which are sums of products, up to 2**127."""
-Progress = Callable[[int, int], None]
-"""Called with what is done and what there is in all."""
-
-
-def ignore(done: int, total: int) -> None:
-    """Progress that nobody asked for."""
 
 
 def check_metric(metric: str) -> Metric:

@@ -52,6 +52,12 @@ def replacing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file by this text in UTF-8."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def publish(temporary: Path, path: Path, *, sync_directory: bool = True) -> None:
     """Rename a file that is written over another, on the disk and not just in memory.
 

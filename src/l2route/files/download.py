@@ -14,15 +14,12 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NoReturn
 
-from l2route.files.atomic import open_regular, publish, replacing, size_of
-
-Progress = Callable[[int, int | None], None]
-"""Called with the bytes done and the bytes in all, if known."""
+from l2route.files.atomic import open_regular, publish, replace_text, size_of
+from l2route.files.progress import Progress, ignore
 
 _CHUNK_BYTES = 1 << 20
 _N_TRIES = 4  # failures in a row, each with little gained, before a download is given up
@@ -80,14 +77,10 @@ def download(
         _verify(file, target, target)
         return target
     part = target.with_name(f"{target.name}.part")
-    _fetch(file, part, progress or _ignore, timeout)
+    _fetch(file, part, progress or ignore, timeout)
     _verify(file, part, target)
     publish(part, target)
     return target
-
-
-def _ignore(done: int, total: int | None) -> None:
-    pass
 
 
 def _verify(file: RemoteFile, path: Path, target: Path) -> None:
@@ -106,8 +99,7 @@ def _verify(file: RemoteFile, path: Path, target: Path) -> None:
         digest = hashlib.file_digest(stream, algorithm).hexdigest()
     got = f"{algorithm}:{digest}"
     if expected is None:
-        with replacing(record) as temporary:
-            temporary.write_text(f"{digest}  {target.name}\n")
+        replace_text(record, f"{digest}  {target.name}\n")
         message = f"{file.url}: its checksum is unknown; trusting {got}, recorded in {record}"
         warnings.warn(message, stacklevel=3)
     elif got != expected:

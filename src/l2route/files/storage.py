@@ -7,7 +7,6 @@ save. Saves to one directory take turns, by a lock on the file `.lock` in it; lo
 Where the file system has no locks nothing is removed, so that saves at once do no harm either.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -18,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.atomic import is_partial, locked, open_regular, replacing, sync
+from l2route.files.hashing import hash_arrays
 from l2route.files.memory import aligned_zeros
 from l2route.files.npy import map_npy, write_npy
 
@@ -89,7 +88,7 @@ def check_target(path: Path) -> None:
 
 
 def _file_of(name: str, array: NDArray[Any]) -> _ArrayFile:
-    checksum = _checksum(array)
+    checksum = hash_arrays("", array)
     return _ArrayFile(array, checksum, f"{name}.{checksum[:16]}.npy")
 
 
@@ -160,16 +159,9 @@ def _is_ours(file: Path) -> bool:
 
 def _holds(file: Path, checksum: str) -> bool:
     try:
-        return _checksum(map_npy(file)) == checksum
+        return hash_arrays("", map_npy(file)) == checksum
     except (OSError, ValueError):
         return False
-
-
-def _checksum(array: NDArray[Any]) -> str:
-    """Hash of an array's type, shape and content."""
-    digest = hashlib.blake2b(f"{array.dtype.str} {array.shape}".encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def read_index(
@@ -246,7 +238,7 @@ def _read_array(
     expected = (entry.get("dtype"), entry.get("shape"))
     if got != expected or not array.flags.c_contiguous or not array.flags.aligned:
         raise ValueError(f"{path}: expected {expected[0]} {expected[1]}, got {got[0]} {got[1]}")
-    if verify and _checksum(array) != entry.get("checksum"):
+    if verify and hash_arrays("", array) != entry.get("checksum"):
         raise ValueError(f"{path}: expected checksum {entry.get('checksum')}, got another")
     return array if mmap else _in_memory(array)
 

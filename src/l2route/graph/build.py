@@ -8,7 +8,8 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Metric, Progress, check_metric, check_vectors, ignore, normalize
+from l2route.data.vectors import Metric, check_metric, check_vectors, normalize
+from l2route.files.progress import Progress, ignore
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import Entry, faiss_seed, is_medoid, resolve_entry
 from l2route.graph.graph import Graph, UpperLayer, compact_rows

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
-from l2route.files.atomic import replacing
+from l2route.files.atomic import replace_text
 from l2route.index import RoutingIndex
 from l2route.search.codes import Compression
 
@@ -248,5 +248,4 @@ def write_module(directory: Path, runner: Runner = "ann-benchmarks") -> None:
     files = {"module.py": MODULE, "config.yml": _config(runner)}
     files |= {"image.def": IMAGE} if runner == "vibe" else {"Dockerfile": DOCKERFILE}
     for name, content in files.items():
-        with replacing(directory / name) as beside:
-            beside.write_text(content, encoding="utf-8")
+        replace_text(directory / name, content)

@@ -17,6 +17,7 @@ from l2route.data.dataset import Dataset
 from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import Truth, exact_distances, exact_neighbors
 from l2route.evaluation.compare.methods import knob_for, make_methods
+from l2route.files.hashing import hash_arrays
 from l2route.graph.build import GraphKind, GraphOptions, build_graph
 from l2route.graph.entry import Entry
 from l2route.index import RoutingIndex, load
@@ -50,11 +51,7 @@ class Source:
         """Hash the vectors and the metric."""
         if data.learn is None:
             raise ValueError(f"expected training queries (learn) in {data.name}, got none")
-        hashed = hashlib.sha256(data.metric.encode())
-        for vectors in (data.base, data.query, data.learn):
-            hashed.update(repr(vectors.shape).encode())
-            hashed.update(np.ascontiguousarray(vectors).data)
-        return cls(data, hashed.hexdigest()[:16])
+        return cls(data, hash_arrays(data.metric, data.base, data.query, data.learn)[:16])
 
     @property
     def learn(self) -> NDArray[np.float32]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from l2route.evaluation.plots import draw_recall_against_budget, draw_success_by_hops
 from l2route.evaluation.tables import Row
-from l2route.files.atomic import replacing
+from l2route.files.atomic import replace_text
 from l2route.reproduce.plan import TOY_PICTURE
 from l2route.reproduce.store import Store
 from l2route.reproduce.summary import HEADINGS, Figure, Table, cells_of, contexts, skipped_in
@@ -50,8 +50,7 @@ def write_page(tables: Sequence[Table], store: Store, path: Path) -> None:
         path: the HTML file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as beside:
-        beside.write_text(page(tables, store), encoding="utf-8")
+    replace_text(path, page(tables, store))
 
 
 def page(tables: Sequence[Table], store: Store) -> str:

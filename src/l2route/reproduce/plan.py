@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from l2route.files.require import require
 from l2route.graph.build import GRAPH_KINDS, GraphKind
 from l2route.search.limits import Budget
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
@@ -43,12 +44,12 @@ class Method:
     """A library, as `compare` calls it, that stands in for all of the above."""
 
     def __post_init__(self) -> None:
-        _require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)
-        _require(self.graph_space in get_args(GraphSpace), "a graph_space", self.graph_space)
-        _require(self.space in get_args(SpaceKind), "a space", self.space)
-        _require(self.model in MODELS, f"a model of {', '.join(MODELS)}", self.model)
-        _require(self.objective in OBJECTIVES, "an objective", self.objective)
-        _require(self.minutes > 0, "minutes above 0", self.minutes)
+        require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)
+        require(self.graph_space in get_args(GraphSpace), "a graph_space", self.graph_space)
+        require(self.space in get_args(SpaceKind), "a space", self.space)
+        require(self.model in MODELS, f"a model of {', '.join(MODELS)}", self.model)
+        require(self.objective in OBJECTIVES, "an objective", self.objective)
+        require(self.minutes > 0, "minutes above 0", self.minutes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class PaperDataset:
 
 def read_experiment(name: str) -> Experiment:
     """Read one of EXPERIMENTS, check it and return it."""
-    _require(name in EXPERIMENTS, f"an experiment of {', '.join(EXPERIMENTS)}", name)
+    require(name in EXPERIMENTS, f"an experiment of {', '.join(EXPERIMENTS)}", name)
     content = _read_toml(name)
     methods = {key: _method(entry) for key, entry in content["methods"].items()}
     cells = tuple(_make(Cell, entry) for entry in content["cells"])
@@ -191,19 +192,14 @@ def _method(entry: Mapping[str, Any]) -> Method:
 def _make(kind: type[Any], entry: Mapping[str, Any]) -> Any:
     known = [field.name for field in fields(kind)]
     unknown = sorted(set(entry) - set(known))
-    _require(not unknown, f"keys of {', '.join(known)}", ", ".join(unknown))
+    require(not unknown, f"keys of {', '.join(known)}", ", ".join(unknown))
     return kind(**entry)
 
 
 def _check_cell(cell: Cell, methods: Mapping[str, Method]) -> None:
     """A cell must be of a known method, and its rdcs what the budget leaves."""
-    _require(cell.method in methods, f"a method of {', '.join(methods)}", cell.method)
+    require(cell.method in methods, f"a method of {', '.join(methods)}", cell.method)
     datasets = paper_datasets()
-    _require(cell.dataset in datasets, f"a dataset of {', '.join(datasets)}", cell.dataset)
+    require(cell.dataset in datasets, f"a dataset of {', '.join(datasets)}", cell.dataset)
     rdcs = _rdcs(cell.budget, cell.compression, cell.k, datasets[cell.dataset].dim)
-    _require(cell.rdcs == rdcs, f"rdcs {rdcs} of {cell}", cell.rdcs)
-
-
-def _require(holds: bool, expected: str, got: object) -> None:
-    if not holds:
-        raise ValueError(f"expected {expected}, got {got!r}")
+    require(cell.rdcs == rdcs, f"rdcs {rdcs} of {cell}", cell.rdcs)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from l2route.data.truth import Truth
 from l2route.evaluation.context import context
-from l2route.files.atomic import replacing
+from l2route.files.atomic import replace_text
 from l2route.files.formats import read_npz, write_npz
 from l2route.reproduce.jobs import Job, Outcome, Source
 from l2route.reproduce.plan import EXPERIMENTS, Cell, Experiment
@@ -234,5 +234,4 @@ def _table(entry: Mapping[str, Any]) -> PlannedTable:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    replace_text(path, json.dumps(content, indent=1, ensure_ascii=False))

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import Progress, ignore
+from l2route.files.progress import Progress, ignore
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher

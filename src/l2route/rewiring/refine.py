@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.data.vectors import Progress, ignore
+from l2route.files.progress import Progress, ignore
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.rewiring.connect import connect_graph, nearest_found

@@ -6,7 +6,7 @@ from typing import Literal
 import numpy as np
 
 from l2route import _core
-from l2route.data.vectors import Progress
+from l2route.files.progress import Progress
 from l2route.graph.graph import numbers_in
 from l2route.rewiring.refine import refine_graph
 from l2route.search.codes import Compression, compress_space, to_float16

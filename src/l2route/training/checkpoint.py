@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from l2route.files.atomic import open_regular, replacing
+from l2route.files.hashing import DIGEST_BYTES, add_array
 from l2route.training.problem import Sizes
 
 VERSION = 3
@@ -77,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _digest(content: object) -> str:
     """Hash of nested dicts, lists, tensors and plain values."""
-    digest = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     _update(digest, content)
     return digest.hexdigest()
 
@@ -85,8 +86,7 @@ def _digest(content: object) -> str:
 def _update(digest: "hashlib.blake2b", value: object) -> None:
     if isinstance(value, Tensor):
         array = value.detach().cpu().contiguous().numpy()
-        digest.update(f"tensor {array.dtype} {array.shape}".encode())
-        digest.update(array.data)
+        add_array(digest, array)
     elif isinstance(value, dict):
         digest.update(f"dict {len(value)}".encode())
         for key, each in value.items():

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from operator import index as index_of
 from typing import Literal, get_args
 
+from l2route.files.require import require
+
 Objective = Literal["imitation", "teacher", "topk"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 ModelName = Literal["filter", "gcn", "ffn"]
@@ -95,47 +97,42 @@ class LearnOptions:
         for name in COUNTS:
             if (count := getattr(self, name)) is not None:
                 object.__setattr__(self, name, index_of(count))
-        _require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
-        _require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
-        _require(self.budget >= 1, "budget of at least 1", self.budget)
-        _require(self.rerank >= 1, "rerank of at least 1", self.rerank)
-        _require(1 <= self.k <= self.rerank, f"k in [1, {self.rerank}], the rerank", self.k)
-        _require(self.recall is None or 0 < self.recall <= 1, "recall in (0, 1]", self.recall)
-        _require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
-        _require(self.minutes > 0, "minutes above 0", self.minutes)
-        _require(self.epochs > 0, "epochs above 0", self.epochs)
-        _require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
-        _require(
+        require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
+        require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
+        require(self.budget >= 1, "budget of at least 1", self.budget)
+        require(self.rerank >= 1, "rerank of at least 1", self.rerank)
+        require(1 <= self.k <= self.rerank, f"k in [1, {self.rerank}], the rerank", self.k)
+        require(self.recall is None or 0 < self.recall <= 1, "recall in (0, 1]", self.recall)
+        require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
+        require(self.minutes > 0, "minutes above 0", self.minutes)
+        require(self.epochs > 0, "epochs above 0", self.epochs)
+        require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
+        require(
             self.batch_size is None or self.batch_size >= 1,
             "batch_size of at least 1",
             self.batch_size,
         )
-        _require(self.temperature >= 0, "temperature of at least 0", self.temperature)
-        _require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
-        _require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
-        _require(
+        require(self.temperature >= 0, "temperature of at least 0", self.temperature)
+        require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
+        require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
+        require(
             self.hidden_dim is None or self.hidden_dim >= 1,
             "hidden_dim of at least 1",
             self.hidden_dim,
         )
-        _require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
-        _require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
-        _require(
+        require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
+        require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
+        require(
             0 <= self.near_duplicate < math.inf, "near_duplicate of at least 0", self.near_duplicate
         )
-        _require(
+        require(
             self.memory_gb is None or 0 < self.memory_gb < math.inf,
             "memory_gb above 0",
             self.memory_gb,
         )
-        _require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
+        require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
 
     @property
     def time_limit(self) -> float | None:
         """Minutes that a run may take; None where steps are given."""
         return None if self.steps is not None else self.minutes
-
-
-def _require(holds: bool, expected: str, got: object) -> None:
-    if not holds:
-        raise ValueError(f"expected {expected}, got {got!r}")

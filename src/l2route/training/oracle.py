@@ -5,26 +5,26 @@ A block holds the hops to up to 512 targets, bit-sliced in four planes [n, 8, 4]
 computed when they are asked for, a few are held in memory, and all can be kept on disk.
 """
 
-import hashlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import index as index_of
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.files.atomic import replacing
+from l2route.files.hashing import hash_arrays
 from l2route.files.memory import aligned_zeros
 from l2route.files.npy import map_npy, write_npy
+from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
 from l2route.graph.report import hops_from
 
@@ -89,7 +89,7 @@ class HopOracle:
         self.places = TargetPlaces(block_of, column_of)
         self._from_entry = None if margin is None else hops_from(graph, graph.entries)
         self._cache = None if cache is None else BlockCache(cache)
-        self._graph_key = b"" if cache is None else _graph_key(graph, self.margin)
+        self._graph_key = "" if cache is None else _graph_key(graph, self.margin)
         self._lock = Lock()
         self._held: OrderedDict[int, NDArray[np.uint64]] = OrderedDict()  # last used at the end
         self._pending: dict[int, Future[NDArray[np.uint64]]] = {}
@@ -135,7 +135,7 @@ class HopOracle:
             raise ValueError(f"expected at most {self.max_blocks} blocks, got {len(wanted)}")
         self._compute(wanted, None)
 
-    def compute_all(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def compute_all(self, progress: Progress | None = None) -> None:
         """Compute every block that the cache lacks, in parallel.
 
         Args:
@@ -148,7 +148,7 @@ class HopOracle:
             )
         self._compute(range(self.n_blocks), progress)
 
-    def _compute(self, blocks: Iterable[int], progress: Callable[[int, int], None] | None) -> None:
+    def _compute(self, blocks: Iterable[int], progress: Progress | None) -> None:
         def ask(block: int) -> None:
             self.block(block)  # and let go of it: results would hold every block
 
@@ -179,7 +179,7 @@ class HopOracle:
         targets = self.targets_of(block)
         if self._cache is None:
             return self._compute_block(targets)
-        key = hashlib.blake2b(self._graph_key + targets.tobytes(), digest_size=16).hexdigest()
+        key = hash_arrays(self._graph_key, targets)
         stored = self._cache.read(key)
         if stored is not None:
             return stored if self.margin is None else unpack_words(stored, self.graph.n_vertices)
@@ -209,14 +209,10 @@ def _at_least(name: str, low: int, value: int) -> int:
     return index_of(value)
 
 
-def _graph_key(graph: Graph, margin: int | None) -> bytes:
+def _graph_key(graph: Graph, margin: int | None) -> str:
     """Hash of all that a block depends on, but its targets."""
-    said = f"{_FORMAT} {graph.neighbors.shape} {margin} "
-    digest = hashlib.blake2b(said.encode(), digest_size=16)
-    if margin is not None:
-        digest.update(np.sort(graph.entries).tobytes())
-    digest.update(graph.neighbors.data)
-    return digest.digest()
+    entries = [] if margin is None else [np.sort(graph.entries)]
+    return hash_arrays(f"{_FORMAT} {margin}", *entries, graph.neighbors)
 
 
 def decode_hops(block: NDArray[np.uint64], column: int) -> NDArray[np.uint8]:
@@ -336,7 +332,7 @@ class BlockCache:
 
     def write(self, key: str, array: NDArray[np.uint64]) -> None:
         """Keep an array under its key."""
-        path = self.directory / f"{key}.{_checksum(array)}.npy"
+        path = self.directory / f"{key}.{hash_arrays('', array)}.npy"
         with replacing(path) as temporary, temporary.open("wb") as stream:
             write_npy(stream, array)
 
@@ -356,11 +352,4 @@ def _read_verified(path: Path) -> NDArray[np.uint64] | None:
         return None
     expected = path.name.split(".")[1]
     is_sound = array.dtype == np.uint64 and array.flags.c_contiguous
-    return array if is_sound and _checksum(array) == expected else None
-
-
-def _checksum(array: NDArray[Any]) -> str:
-    """Hash of an array's shape and content."""
-    digest = hashlib.blake2b(f"{array.shape}".encode(), digest_size=16)
-    digest.update(array.data)
-    return digest.hexdigest()
+    return array if is_sound and hash_arrays("", array) == expected else None

@@ -1,6 +1,5 @@
 """What is to be learned: queries with their true neighbours, cut into training and validation."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +8,9 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import recall_per_query
 from l2route.data.truth import Truth, exact_neighbors
-from l2route.data.vectors import Progress, check_vectors, normalize
+from l2route.data.vectors import check_vectors, normalize
+from l2route.files.hashing import hash_arrays
+from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
@@ -84,14 +85,10 @@ class Problem:
 
     def digest(self) -> str:
         """What tells this problem from others."""
-        digest = hashlib.blake2b(self.base.metric.encode(), digest_size=16)
         layers = [part for each in self.graph.upper for part in (each.vertices, each.neighbors)]
         graph = (self.graph.neighbors, self.graph.entries, *layers)
         asked = (self.train, self.targets, self.hidden, self.validation.queries)
-        for array in (*graph, self.base.rows, *asked):
-            digest.update(f"{array.shape} {array.dtype}".encode())
-            digest.update(np.ascontiguousarray(array).view(np.uint8).data)
-        return digest.hexdigest()
+        return hash_arrays(self.base.metric, *graph, self.base.rows, *asked)
 
     def to_keep(self) -> Validation:
         """Validation queries for an index to keep, first those that chose nothing."""

@@ -14,7 +14,7 @@ from l2route.data.metrics import N_ANSWERS
 from l2route.evaluation.compare.methods import VARIANTS, Method, Variant
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
-from l2route.files.atomic import replacing
+from l2route.files.atomic import replace_text
 from l2route.search.calibrate import OutOfReachError
 
 TARGETS = (0.90, 0.95, 0.99)
@@ -68,8 +68,7 @@ class Comparison:
     def write(self, path: Path) -> None:
         """Write it as JSON, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as beside:
-            beside.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        replace_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "Comparison":
