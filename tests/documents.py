@@ -45,7 +45,7 @@ Vectors = NDArray[np.float32]
 Evaluator = Callable[[Example], str | None]
 
 
-def small_data(n: int = 3000, dim: int = 16, seed: int = 0) -> tuple[Vectors, Vectors, Vectors]:
+def small_data(n: int = 2000, dim: int = 16, seed: int = 0) -> tuple[Vectors, Vectors, Vectors]:
     """Base vectors [n, dim], a query log [n / 2, dim] and queries [200, dim], near one surface."""
     rng = np.random.default_rng(seed)
     inner, outer = rng.normal(size=(6, 24)), rng.normal(size=(24, dim))

@@ -176,7 +176,7 @@ def as_markdown(tables: Sequence[Table], store: Store) -> str:
         parts += [f"## {ours[0].plan.source}: {_lower(ours[0].plan.title)}", ours[0].plan.about]
         for table in ours:
             parts += [f"### {table.plan.dataset}", store.describe(table.plan.digest), _rows(table)]
-            parts += [*skipped_in(table), f"    {table.plan.command}"]
+            parts += [*skipped_in(table), f"```sh\n{table.plan.command}\n```"]
             if table.plan.name == "routing":
                 parts.append(_curves(table))
     return "\n\n".join(parts) + "\n"
