@@ -19,12 +19,12 @@
 
 namespace l2route {
 
-inline constexpr std::size_t kCodeLanes = 64;
 inline constexpr double kLargestQueryCode = 127;
 
-// Dimensions whose products of codes can be added up in 32 bits, however large they are.
-inline constexpr std::size_t max_coded_dim(std::size_t code_bits) {
-  return std::numeric_limits<std::int32_t>::max() / 127u / (code_bits == 4 ? 15u : 127u);
+// Most dimensions for which sums of products of codes fit into 32 bits.
+inline constexpr std::size_t max_coded_dim(Element element) {
+  const unsigned largest = element == Element::half_code ? 15 : 127;
+  return std::numeric_limits<std::int32_t>::max() / 127u / largest;
 }
 
 // The values that codes stand for: offset + scale · code, one of each per element of a row.

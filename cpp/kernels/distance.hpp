@@ -20,19 +20,9 @@
 #include <arm_neon.h>
 #endif
 
+#include "types.hpp"
+
 namespace l2route {
-
-inline constexpr std::size_t kLanes = 16;
-inline constexpr std::size_t kCacheLine = 64;
-
-enum class ScoreKind { l2, inner_product };
-
-using VertexId = std::int32_t;
-
-// A half float: one bit of sign, five of exponent, ten of fraction.
-struct Half {
-  std::uint16_t bits;
-};
 
 // Scores rows[ids[i]] against the query for i < n. What query and rows are is the kernel's affair;
 // `width` is in elements and a multiple of kLanes.

@@ -13,13 +13,6 @@ namespace l2route {
 
 inline constexpr std::size_t kShortRow = 2 * kCacheLine;  // bytes
 
-// What rows hold; codes stand one or two in a byte.
-enum class Element { single, half, code, half_code };
-
-inline bool is_code(Element element) {
-  return element == Element::code || element == Element::half_code;
-}
-
 inline std::size_t row_bytes(Element element, std::size_t width) {
   switch (element) {
     case Element::single:
@@ -33,13 +26,6 @@ inline std::size_t row_bytes(Element element, std::size_t width) {
   }
 }
 
-// Elements that rows are padded to a multiple of.
-inline std::size_t row_lanes(Element element) {
-  return element == Element::code        ? kCodeLanes
-         : element == Element::half_code ? 2 * kCodeLanes
-                                         : kLanes;
-}
-
 // Padded rows with the kernels that score them and add them up.
 struct Rows {
   const void* data = nullptr;
@@ -51,6 +37,8 @@ struct Rows {
   AddRows add = nullptr;        // of rows of floats
   const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
   Codes codes{};                // of rows of codes
+  const Rows* near = nullptr;   // copies of every vertex's neighbours' rows, list by list
+  ScoreKind kind = ScoreKind::l2;
 
   const float* floats() const { return static_cast<const float*>(data); }
 
@@ -72,6 +60,7 @@ inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Elemen
                       ScoreKind kind, const std::string& simd) {
   const std::string level = choose_level(simd);
   Rows rows{data, n, width, element, row_bytes(element, width), nullptr, add_kernel(level)};
+  rows.kind = kind;
   const bool is_l2 = kind == ScoreKind::l2;
   if (element == Element::code) {
     rows.score = code_kernel<Packing::one>(level);

@@ -77,8 +77,7 @@ class HopSearch {
   explicit HopSearch(const Adjacency& graph) : graph_(graph), reached_(graph.n), next_(graph.n) {}
 
   // Writes the hops to every target into `planes`, n · words_per_vertex() words.
-  void run(const std::int32_t* targets, std::size_t n_targets, std::uint64_t* planes,
-           Pulse& pulse) {
+  void run(const VertexId* targets, std::size_t n_targets, std::uint64_t* planes, Pulse& pulse) {
     std::fill(reached_.begin(), reached_.end(), TargetSet{});
     std::fill_n(planes, graph_.n * HopBlock::words_per_vertex(), ~std::uint64_t{0});
     all_ = TargetSet{};
@@ -134,7 +133,7 @@ class HopSearch {
   // Calls call(v) for every neighbour v.
   template <class Call>
   static void for_neighbors(const Adjacency& graph, std::size_t vertex, const Call& call) {
-    const std::int32_t* row = graph.row(vertex);
+    const VertexId* row = graph.row(vertex);
     for (std::size_t i = 0; i < graph.width && row[i] >= 0; ++i) {
       call(static_cast<std::size_t>(row[i]));
     }

@@ -1,4 +1,4 @@
-// From walks to gradients: one rollout, and sums over visits that no thread can reorder.
+// Batches of rollouts, and sums of gradients that are the same for any number of threads.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,39 @@
 
 namespace l2route {
 
-// `hidden` is a vertex that the walk does not see, as if it were not in the graph; -1 for none.
-// The gradient in the query's row, the sum of score gradient · vertex row over its visits, is taken
-// at once if it is asked for, while the rows that the walk has read are still in the cache.
-inline void run_rollout(const GraphView& graph, const Rows& rows, const float* query,
-                        const RolloutOptions& options, VertexId hidden, RolloutTracer& tracer,
-                        Lesson& lesson, float* query_gradient) {
+// Where the hops to each query's target are: in which block, and in which of its columns.
+struct Targets {
+  const HopBlock* blocks;
+  const std::int32_t* block_of;
+  const std::int32_t* column_of;
+};
+
+// One walk per query.
+struct RolloutBatch {
+  const float* queries;  // padded like the vertices' rows
+  std::size_t n;
+  Targets targets;
+  const std::int64_t* query_ids;  // the noise of a walk depends on its query's id
+  const VertexId* hidden;         // a vertex that the walk treats as not in the graph; -1 for none
+};
+
+// Walks for query i. If it is asked for, the gradient in the query's row, the sum of score gradient
+// times vertex row over the visits, is computed at once, while the rows are still in the cache.
+inline void run_rollout(const GraphView& graph, const Rows& rows, const RolloutBatch& batch,
+                        std::size_t i, const RolloutOptions& options, Lesson& lesson,
+                        float* query_gradient) {
   thread_local Scratch scratch;
   thread_local std::vector<std::int32_t> place;
   if (place.size() < graph.bottom.n) place.resize(graph.bottom.n);
-  Scorer scorer(rows, query);
+  RolloutTracer tracer(options,
+                       batch.targets.blocks[static_cast<std::size_t>(batch.targets.block_of[i])],
+                       static_cast<std::size_t>(batch.targets.column_of[i]),
+                       static_cast<std::uint64_t>(batch.query_ids[i]));
+  Scorer scorer(rows, batch.queries + i * rows.width);
   scratch.heap.reset(graph.bottom.n);
   Walk<HeapFrontier, RolloutTracer> walk(graph, scorer, scratch.heap, tracer, options.budget,
                                          scratch);
-  if (hidden >= 0) walk.hide(hidden);
+  if (batch.hidden[i] >= 0) walk.hide(batch.hidden[i]);
   walk.run();
   tracer.teach(place, lesson);
   if (query_gradient == nullptr) return;
@@ -33,10 +52,23 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const float* q
            lesson.vertices.size(), query_gradient);
 }
 
+// Walks for all queries; `query_gradient` [n, width] may be null.
+inline std::vector<Lesson> run_rollouts(const GraphView& graph, const Rows& rows,
+                                        const RolloutBatch& batch, const RolloutOptions& options,
+                                        std::size_t n_threads, float* query_gradient,
+                                        Pulse& pulse) {
+  std::vector<Lesson> lessons(batch.n);
+  parallel_for(batch.n, n_threads, pulse, [&](std::size_t i) {
+    float* gradient = query_gradient == nullptr ? nullptr : query_gradient + i * rows.width;
+    run_rollout(graph, rows, batch, i, options, lessons[i], gradient);
+  });
+  return lessons;
+}
+
 // Visits of a batch: query i's are those in [offsets[i], offsets[i + 1]).
 struct Visits {
   const std::int64_t* offsets;
-  const std::int32_t* vertices;
+  const VertexId* vertices;
   const float* gradients;
   std::size_t n_queries;
 };

@@ -156,29 +156,40 @@ class RolloutTracer {
     lesson.topk = lesson.is_found ? teach_topk(target, lesson.gradients) : 0.0f;
   }
 
-  // Scores grow by orders of magnitude as a walk nears its target: a sum that is the difference of
-  // two longer ones would cancel. Most vertices stay in the heap once they are there, and sums over
-  // them only get longer, over vertices with the steps and over steps backwards from the last. Only
-  // the few that are expanded are gone through step by step.
+  template <class Real>
+  using ByHops = std::array<Real, kUnreachable + 1>;
+
+  // Scores grow by orders of magnitude as a walk nears its target, so a sum that is the difference
+  // of two longer ones would cancel. Here sums only ever grow: most vertices stay in the heap once
+  // they are in it, and are summed over as steps go forward, and their gradients as steps go
+  // backward. Only the few that are expanded are summed step by step.
   template <class Real>
   float teach_routing(const std::vector<Real>& weights, std::size_t n_steps,
                       std::vector<float>& gradients) {
-    using ByHops = std::array<Real, kUnreachable + 1>;
     std::vector<Step<Real>> steps(n_steps);
-    const auto stays = [&](std::size_t i) { return visits_[i].left >= n_steps; };
-    ByHops staying{};
+    const Real objective = sum_steps(weights, steps);
+    spread_gradients(weights, steps, gradients);
+    return static_cast<float>(objective);
+  }
+
+  bool stays(const Visit& visit, std::size_t n_steps) const { return visit.left >= n_steps; }
+
+  // Sums over the heap at every step; returns the sum of log P(v in Ref(H)).
+  template <class Real>
+  Real sum_steps(const std::vector<Real>& weights, std::vector<Step<Real>>& steps) {
+    ByHops<Real> staying{};
     Real all_staying = 0, objective = 0;
-    order_.clear();  // those that leave
-    for (std::size_t t = 0, i = 0; t < n_steps; ++t) {
+    order_.clear();  // vertices that leave the heap
+    for (std::size_t t = 0, i = 0; t < steps.size(); ++t) {
       for (; i < visits_.size() && visits_[i].entered <= t; ++i) {
-        if (stays(i)) {
+        if (stays(visits_[i], steps.size())) {
           staying[visits_[i].hops] += weights[i];
           all_staying += weights[i];
         } else {
           order_.push_back(i);
         }
       }
-      ByHops sums = staying;
+      ByHops<Real> sums = staying;
       Real heap = all_staying;
       for (const std::size_t leaver : order_) {
         if (visits_[leaver].left < t) continue;
@@ -194,27 +205,37 @@ class RolloutTracer {
       steps[t] = {1 / heap, 1 / sums[nearest], nearest};
       objective += std::log(sums[nearest] / heap);
     }
-    // From the last step backwards: what a vertex that stays from step t on has had, by its hops.
-    ByHops had{};
+    return objective;
+  }
+
+  // From the last step backward: had[h] is the gradient, without the factor e^s, of a vertex h hops
+  // from the target that is in the heap from step t to the end.
+  template <class Real>
+  void spread_gradients(const std::vector<Real>& weights, const std::vector<Step<Real>>& steps,
+                        std::vector<float>& gradients) const {
+    ByHops<Real> had{};
     std::size_t i = visits_.size();
-    while (i > 0 && visits_[i - 1].entered >= n_steps) --i;
-    for (std::size_t t = n_steps; t-- > 0;) {
+    while (i > 0 && visits_[i - 1].entered >= steps.size()) --i;
+    for (std::size_t t = steps.size(); t-- > 0;) {
       for (Real& share : had) share -= steps[t].over_heap;
       had[steps[t].nearest] += steps[t].over_reference;
       for (; i > 0 && visits_[i - 1].entered == t; --i) {
-        Real gradient = 0;
-        if (stays(i - 1)) {
-          gradient = had[visits_[i - 1].hops];
-        } else {
-          for (std::size_t step = t; step <= visits_[i - 1].left; ++step) {
-            gradient -= steps[step].over_heap;
-            if (steps[step].nearest == visits_[i - 1].hops) gradient += steps[step].over_reference;
-          }
-        }
+        const Visit& visit = visits_[i - 1];
+        const Real gradient =
+            stays(visit, steps.size()) ? had[visit.hops] : gradient_until_left(visit, steps);
         gradients[i - 1] += options_.routing_weight * static_cast<float>(weights[i - 1] * gradient);
       }
     }
-    return static_cast<float>(objective);
+  }
+
+  template <class Real>
+  static Real gradient_until_left(const Visit& visit, const std::vector<Step<Real>>& steps) {
+    Real gradient = 0;
+    for (std::size_t step = visit.entered; step <= visit.left; ++step) {
+      gradient -= steps[step].over_heap;
+      if (steps[step].nearest == visit.hops) gradient += steps[step].over_reference;
+    }
+    return gradient;
   }
 
   // Samples k - 1 others without replacement; the objective is that v* comes next.

@@ -87,6 +87,7 @@ class Walk {
         tracer_(tracer),
         budget_(budget),
         slack_(slack),
+        near_(scorer.rows().near),
         visited_(scratch.visited.reset(graph.bottom.n)) {
     scratch.fresh.resize(graph.max_width);
     scratch.places.resize(graph.max_width);
@@ -122,10 +123,10 @@ class Walk {
     tracer_.expand(*vertex);
     const auto at = static_cast<std::size_t>(*vertex);
     const std::size_t width = graph_.bottom.width;
-    if (graph_.near == nullptr) {
+    if (near_ == nullptr) {
       take(graph_.bottom.row(at), width);
     } else {
-      take(graph_.bottom.row(at), width, *graph_.near,
+      take(graph_.bottom.row(at), width, *near_,
            [first = at * width](std::size_t i) { return static_cast<VertexId>(first + i); });
     }
     return true;
@@ -204,6 +205,7 @@ class Walk {
   Tracer& tracer_;
   const std::size_t budget_;
   const Slack slack_;
+  const Rows* const near_;
   Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;

@@ -16,13 +16,15 @@
 #include <optional>
 #include <vector>
 
+#include "types.hpp"
+
 namespace l2route {
 
 using Key = std::uint64_t;
 inline constexpr Key kExpanded = 1;
 inline constexpr Key kNoLimit = std::numeric_limits<Key>::max();
 
-inline Key make_key(float score, std::int32_t vertex) {
+inline Key make_key(float score, VertexId vertex) {
   // -0 becomes +0, and what is no number, of values too large to be multiplied, the farthest.
   constexpr float kFarthest = std::numeric_limits<float>::infinity();
   const auto bits = std::bit_cast<std::uint32_t>(score < kFarthest ? score + 0.0f : kFarthest);
@@ -30,8 +32,8 @@ inline Key make_key(float score, std::int32_t vertex) {
   return (Key{ordered} << 32) | (static_cast<Key>(static_cast<std::uint32_t>(vertex)) << 1);
 }
 
-inline std::int32_t vertex_of(Key key) {
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(key) >> 1);
+inline VertexId vertex_of(Key key) {
+  return static_cast<VertexId>(static_cast<std::uint32_t>(key) >> 1);
 }
 
 inline float score_of(Key key) {
@@ -91,7 +93,7 @@ class SortedFrontier {
   Key at(std::size_t rank) const { return keys_[rank]; }
 
   // Nothing also if the best vertex not expanded is beyond the limit.
-  std::optional<std::int32_t> pop(Key limit = kNoLimit) {
+  std::optional<VertexId> pop(Key limit = kNoLimit) {
     if (next_ == size_ || keys_[next_] > limit) return std::nullopt;
     const Key key = keys_[next_];
     keys_[next_] |= kExpanded;
@@ -100,7 +102,7 @@ class SortedFrontier {
     return vertex_of(key);
   }
 
-  std::optional<std::int32_t> peek() const {
+  std::optional<VertexId> peek() const {
     if (next_ == size_) return std::nullopt;
     return vertex_of(keys_[next_]);
   }
@@ -133,8 +135,8 @@ class HeapFrontier {
     std::for_each(fresh, fresh + n, [this](Key key) { push(key); });
   }
 
-  std::optional<std::int32_t> pop(Key = kNoLimit) {
-    const std::optional<std::int32_t> vertex = peek();
+  std::optional<VertexId> pop(Key = kNoLimit) {
+    const std::optional<VertexId> vertex = peek();
     if (vertex) {
       std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
       heap_.pop_back();
@@ -142,7 +144,7 @@ class HeapFrontier {
     return vertex;
   }
 
-  std::optional<std::int32_t> peek() const {
+  std::optional<VertexId> peek() const {
     const bool full = kept_.size() == capacity_;
     if (heap_.empty() || (full && heap_.front() > kept_.front())) return std::nullopt;
     return vertex_of(heap_.front());

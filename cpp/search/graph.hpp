@@ -1,4 +1,4 @@
-// Views of a similarity graph; the arrays belong to Python, which has checked every id.
+// Views of a similarity graph. The arrays belong to Python, which has checked every id.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/rows.hpp"
 #include "threads/pulse.hpp"
+#include "types.hpp"
 
 namespace l2route {
 
@@ -16,24 +16,24 @@ inline constexpr std::size_t kVerticesPerBeat = 4096;
 
 // Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
 struct Adjacency {
-  const std::int32_t* neighbors = nullptr;
+  const VertexId* neighbors = nullptr;
   std::size_t n = 0;
   std::size_t width = 0;
 
-  const std::int32_t* row(std::size_t vertex) const { return neighbors + vertex * width; }
+  const VertexId* row(std::size_t vertex) const { return neighbors + vertex * width; }
 
-  [[gnu::always_inline]] void prefetch(std::int32_t vertex) const {
-    const std::int32_t* start = row(static_cast<std::size_t>(vertex));
+  [[gnu::always_inline]] void prefetch(VertexId vertex) const {
+    const VertexId* start = row(static_cast<std::size_t>(vertex));
     for (std::size_t i = 0; i < width; i += 16) __builtin_prefetch(start + i);
   }
 };
 
 // An upper layer of HNSW: the vertices it has, ascending, and their neighbours' global ids.
 struct Layer {
-  const std::int32_t* vertices = nullptr;
+  const VertexId* vertices = nullptr;
   Adjacency adjacency;
 
-  const std::int32_t* row_of(std::int32_t vertex) const {
+  const VertexId* row_of(VertexId vertex) const {
     const auto* found = std::lower_bound(vertices, vertices + adjacency.n, vertex);
     return adjacency.row(static_cast<std::size_t>(found - vertices));
   }
@@ -41,21 +41,21 @@ struct Layer {
 
 // Vertices in the order in which a breadth-first search from the entries comes by; those that it
 // does not reach begin searches of their own, by ascending number.
-inline void breadth_first(const Adjacency& adjacency, const std::int32_t* entries,
-                          std::size_t n_entries, std::int32_t* order, Pulse& pulse) {
+inline void breadth_first(const Adjacency& adjacency, const VertexId* entries,
+                          std::size_t n_entries, VertexId* order, Pulse& pulse) {
   std::vector<bool> seen(adjacency.n, false);
   std::size_t n = 0;
-  const auto add = [&](std::int32_t vertex) {
+  const auto add = [&](VertexId vertex) {
     if (seen[static_cast<std::size_t>(vertex)]) return;
     seen[static_cast<std::size_t>(vertex)] = true;
     order[n++] = vertex;
   };
   for (std::size_t i = 0; i < n_entries; ++i) add(entries[i]);
-  std::int32_t next = 0;
+  VertexId next = 0;
   for (std::size_t done = 0; done < adjacency.n; ++done) {
     if (done % kVerticesPerBeat == 0) pulse.beat();
     while (done == n) add(next++);
-    const std::int32_t* row = adjacency.row(static_cast<std::size_t>(order[done]));
+    const VertexId* row = adjacency.row(static_cast<std::size_t>(order[done]));
     for (std::size_t i = 0; i < adjacency.width && row[i] >= 0; ++i) add(row[i]);
   }
 }
@@ -63,10 +63,9 @@ inline void breadth_first(const Adjacency& adjacency, const std::int32_t* entrie
 struct GraphView {
   Adjacency bottom;
   std::vector<Layer> upper;  // from the top down; empty for a flat graph
-  const std::int32_t* entries = nullptr;
+  const VertexId* entries = nullptr;
   std::size_t n_entries = 0;
-  std::size_t max_width = 0;   // of the longest list that a search may have to score
-  const Rows* near = nullptr;  // routing vectors of every vertex's neighbours, list by list
+  std::size_t max_width = 0;  // length of the longest list that a search may have to score
 };
 
 }  // namespace l2route

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "types.hpp"
+
 namespace l2route {
 
 // One search's view of the set. A copy of it in a local variable stays in registers, where writing
@@ -15,7 +17,7 @@ struct Stamps {
   std::uint8_t stamp;
 
   // Whether the vertex is new.
-  bool insert(std::int32_t vertex) const {
+  bool insert(VertexId vertex) const {
     std::uint8_t& own = stamps[static_cast<std::size_t>(vertex)];
     const bool is_new = own != stamp;
     own = stamp;

@@ -1,4 +1,6 @@
-"""C++ core of l2route: counted scorers and the beam search."""
+"""
+C++ core of l2route: counted scorers, beam search, pruning and rollouts.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,40 +12,32 @@ from numpy.typing import NDArray
 def simd_levels() -> list[str]:
     """Names of the SIMD kernels this machine can run, fastest first."""
 
-def score_rows(rows: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)], query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], scorer: str, simd: str = 'auto', code_bits: int = 8, offset: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.float32]:
-    """
-    Score padded rows [n, width] against a padded query [width]; smaller is nearer.
-    """
-
 def normalized(queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
-    """Queries [n, dim] as a search by cosine scales them, to a length of 1."""
-
-def breadth_first_order(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
-    """Vertices in the order of a breadth-first search from the entries [n]."""
-
-def pruned_lists(*, rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], candidates: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], degree: int, alpha: float, n_threads: int, simd: str = 'auto') -> NDArray[numpy.int32]:
     """
-    Neighbour lists [n, degree] pruned by l2 out of candidates [n, width], both ways.
+    Queries [n, dim] scaled to length 1, as a search by cosine scales them.
     """
 
-def hops_to_targets(neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
-    """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
+class Graph:
+    """A similarity graph; trusts that ids were checked."""
 
-def rollout(*, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]], vertex_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], blocks: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None, 8, 4), order='C', device='cpu', writable=False)]], block_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], target_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], budget: int, k: int, temperature: float, routing_weight: float, topk_weight: float, topk_sharpness: float, teacher_forcing: bool, seed: int, with_query_gradient: bool, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_], NDArray[numpy.bool_], NDArray[numpy.float32]]:
-    """
-    Walk as the agent: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows.
-    """
+    def __init__(self, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]]) -> None: ...
 
-def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], gradients: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
-    """Gradient in vertex rows [n, width] and biases [n]."""
+class Rows:
+    """Padded vectors or codes, and how they are scored."""
+
+    def __init__(self, rows: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)], scorer: str, *, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, code_bits: int = 8, offset: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, near: Rows | None = None, simd: str = 'auto') -> None:
+        """rows [n, width]; near: copies of the neighbours' rows, list by list."""
+
+    def scores(self, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+        """Score all rows against a padded query [width]; smaller is nearer."""
 
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, *, neighbors: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], upper: Sequence[tuple[Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)]]], routing: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)], routing_dim: int, scorer: str, bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, code_bits: int, offset: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, scale: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, origin: float, near: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, near_bias: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query_matrix: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, original: Annotated[NDArray, dict(shape=(None, None), order='C', device='cpu', writable=False)] | None, dim: int, metric: str, simd: str = 'auto') -> None: ...
+    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, original: Rows | None) -> None: ...
 
 class Plan:
-    """A search of which all is known but the queries."""
+    """A search with fixed limits, labels and threads."""
 
     def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int) -> None: ...
 
@@ -53,4 +47,33 @@ class Plan:
         """
 
     def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
-        """Search, and also return what was visited: offsets, vertices, hops."""
+        """Search, and also return the visited vertices: offsets, vertices, hops."""
+
+def breadth_first_order(graph: Graph) -> NDArray[numpy.int32]:
+    """Vertices in the order of a breadth-first search from the entries [n]."""
+
+def pruned_lists(*, rows: Rows, candidates: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], degree: int, alpha: float, n_threads: int) -> NDArray[numpy.int32]:
+    """
+    Prune candidates [n, width] by l2, add reverse edges, and return lists [n, degree].
+    """
+
+def hops_to_targets(graph: Graph, targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
+    """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
+
+class Targets:
+    """Hops to one target per query, by block and column."""
+
+    def __init__(self, blocks: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None, 8, 4), order='C', device='cpu', writable=False)]], block_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], column_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+class RolloutOptions:
+    """How the agent walks in a rollout."""
+
+    def __init__(self, *, budget: int, k: int, temperature: float, routing_weight: float, topk_weight: float, topk_sharpness: float, teacher_forcing: bool, seed: int) -> None: ...
+
+def rollout(graph: Graph, vertices: Rows, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Targets, options: RolloutOptions, *, query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], with_query_gradient: bool, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_], NDArray[numpy.bool_], NDArray[numpy.float32]]:
+    """
+    Walk as the agent: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows.
+    """
+
+def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], gradients: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
+    """Gradient in vertex rows [n, width] and biases [n]."""

@@ -410,7 +410,7 @@ def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -
             if u >= 0 and u not in expected:
                 expected.append(u)
                 waiting.append(u)
-    order = _core.breadth_first_order(neighbors, entries)
+    order = _core.breadth_first_order(_core.Graph(neighbors, entries, []))
     assert order.tolist() == expected
 
 

@@ -89,12 +89,11 @@ def test_lists_are_those_of_the_slow_twin(
     expected = slow_lists(vectors, candidates, degree, alpha)
     for n_threads in (1, 2):
         lists = _core.pruned_lists(
-            rows=pad_rows(vectors),
+            rows=_core.Rows(pad_rows(vectors), "l2", simd=simd),
             candidates=candidates,
             degree=degree,
             alpha=alpha,
             n_threads=n_threads,
-            simd=simd,
         )
         assert lists.shape == (n, degree)
         assert [[one for one in row.tolist() if one >= 0] for row in lists] == expected
@@ -235,7 +234,8 @@ def test_upper_layers_entries_labels_and_spaces_stay(tmp_path: Path) -> None:
 def test_learned_spaces_are_for_one_graph() -> None:
     """Refining comes first; by then an index is left as it is."""
     index = RoutingIndex.build(VECTORS, degree=8)
-    space = replace(index.spaces[0], name="learned-int8", bias=np.zeros(600, dtype=np.float32))
+    bias = np.zeros(600, dtype=np.float32)
+    space = replace(index.spaces[0], name="learned-int8", bias=bias, is_exact=False)
     index = RoutingIndex(index.base, index.graph, [space])
     graph = index.graph
     with pytest.raises(ValueError, match="refine before learning"):

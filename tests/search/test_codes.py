@@ -54,7 +54,7 @@ def test_scores_of_half_floats_equal_numpy(
     rows = rng.normal(size=(n, dim)).astype(np.float16)
     query = rng.normal(size=dim).astype(np.float32)
     padded = pad_rows(rows)
-    scores = _core.score_rows(padded, padded_to(query, padded.shape[1]), scorer, simd)
+    scores = _core.Rows(padded, scorer, simd=simd).scores(padded_to(query, padded.shape[1]))
     np.testing.assert_allclose(scores, scores_of(rows, query, scorer), rtol=1e-5, atol=1e-5)
 
 
@@ -63,10 +63,21 @@ def test_every_half_float_is_read(simd: str) -> None:
     """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     rows = pad_rows(halves[:, None])
-    scores = _core.score_rows(rows, padded_to(np.ones(1), rows.shape[1]), "ip", simd)
+    scores = _core.Rows(rows, "ip", simd=simd).scores(padded_to(np.ones(1), rows.shape[1]))
     with np.errstate(invalid="ignore"):
         expected = 0 - halves.astype(np.float32)
     np.testing.assert_array_equal(scores, expected)
+
+
+def core_codes(
+    rows: NDArray[np.uint8],
+    bits: int,
+    offset: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    simd: str = "auto",
+) -> _core.Rows:
+    """Rows of codes in the core."""
+    return _core.Rows(rows, "ip", code_bits=bits, offset=offset, scale=scale, simd=simd)
 
 
 def code_scores(
@@ -104,8 +115,8 @@ def test_scores_of_codes_equal_their_twin(
     offset = rng.normal(size=dim).astype(np.float32)
     scale = (np.ones(dim) if extreme else rng.uniform(0.01, 2.0, dim)).astype(np.float32)
     rows, width = packed_rows(codes, bits)
-    values = padded_to(offset, width), padded_to(scale, width)
-    scores = _core.score_rows(rows, padded_to(query, width), "ip", simd, bits, *values)
+    coded = core_codes(rows, bits, padded_to(offset, width), padded_to(scale, width), simd)
+    scores = coded.scores(padded_to(query, width))
     expected = code_scores(codes, query, offset, scale)
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=2e-5 * dim)
 
@@ -119,7 +130,7 @@ def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) 
     rows, width = packed_rows(codes, bits)
     query, offset = (padded_to(rng.normal(size=dim), width) for _ in range(2))
     scale = padded_to(rng.uniform(0.1, 1, dim), width)
-    every = [_core.score_rows(rows, query, "ip", s, bits, offset, scale) for s in SIMD_LEVELS]
+    every = [core_codes(rows, bits, offset, scale, s).scores(query) for s in SIMD_LEVELS]
     for other in every[1:]:
         np.testing.assert_array_equal(every[0], other)
 
@@ -128,7 +139,7 @@ def test_a_query_of_zeros_scores_nothing() -> None:
     """No division by its largest value."""
     rows = pad_rows(np.full((3, 5), 9, dtype=np.uint8))
     zeros = np.zeros(rows.shape[1], dtype=np.float32)
-    scores = _core.score_rows(rows, zeros, "ip", "auto", 8, zeros + 1, zeros + 1)
+    scores = core_codes(rows, 8, zeros + 1, zeros + 1).scores(zeros)
     np.testing.assert_array_equal(scores, 0)
 
 
@@ -166,9 +177,8 @@ def test_rows_that_no_kernel_reads_are_refused(
     rows: NDArray[Any], scorer: str, scale: NDArray[np.float32] | None, message: str
 ) -> None:
     """The core says what it expected."""
-    query = np.zeros(rows.shape[1], dtype=np.float32)
     with pytest.raises(ValueError, match=message):
-        _core.score_rows(rows, query, scorer, "auto", 8, scale, scale)
+        _core.Rows(rows, scorer, offset=scale, scale=scale)
 
 
 @given(
@@ -377,8 +387,8 @@ def test_codes_beside_each_other_change_nothing_but_the_memory(
 def test_too_many_neighbours_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of more than the core can number no copies are made: that is said before."""
     index = RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 8)), degree=8)
-    monkeypatch.setattr("l2route.search.searcher.MAX_INLINED", index.graph.neighbors.size - 1)
-    for module in ("search.searcher.aligned_rows", "state.changes.compress_space"):
+    monkeypatch.setattr("l2route.search.rows.MAX_INLINED", index.graph.neighbors.size - 1)
+    for module in ("search.rows.aligned_rows", "state.changes.compress_space"):
         monkeypatch.delattr(f"l2route.{module}")
     expected = "expected at most 399 neighbours to be inlined, got 400"
     with pytest.raises(ValueError, match=expected):
@@ -396,7 +406,7 @@ def test_codes_of_too_many_dimensions_are_refused(bits: int, compression: Any) -
     rows, width = packed_rows(np.full((1, most), largest, dtype=np.uint8), bits)
     one = padded_to(np.ones(most), width)
     for simd in SIMD_LEVELS:
-        scores = _core.score_rows(rows, one, "ip", simd, bits, 0 * one, one)
+        scores = core_codes(rows, bits, 0 * one, one, simd).scores(one)
         np.testing.assert_allclose(scores, [-largest * most], rtol=1e-6)
     dim = most + 1
     space = RoutingSpace(np.zeros((1, padded_dim(dim)), np.float32), dim, "l2")

@@ -21,27 +21,28 @@ rng = np.random.default_rng(0)
 vectors = rng.normal(size=(3000, 16)).astype(np.float32)
 index = RoutingIndex.build(vectors, degree=16, ef_construction=40)
 graph = index.graph
-lists = dict(neighbors=graph.neighbors, entries=graph.entries)
 wide = rng.integers(0, 3000, (3000, 1000)).astype(np.int32)
 def search(n=60_000, **options):
     return index.search(np.tile(vectors, (n // 3000, 1)), ef=1000, **options)
 def rollout():
     n = 200_000
-    hops = _core.hops_to_targets(graph.neighbors, np.arange(512, dtype=np.int32))
+    hops = _core.hops_to_targets(graph.core, np.arange(512, dtype=np.int32))
     zeros = np.zeros(n, dtype=np.int32)
-    _core.rollout(**lists, upper=[], vertex_rows=pad_rows(vectors), bias=None, blocks=[hops],
-        query_rows=pad_rows(np.tile(vectors, (n // 3000 + 1, 1))[:n]), block_of=zeros,
-        target_of=zeros, query_ids=np.arange(n), hidden=zeros - 1, budget=1500, k=1,
-        temperature=1.0, routing_weight=1.0, topk_weight=1.0, topk_sharpness=1.0,
-        teacher_forcing=False, seed=0, with_query_gradient=False, n_threads=2)
+    options = _core.RolloutOptions(budget=1500, k=1, temperature=1.0, routing_weight=1.0,
+        topk_weight=1.0, topk_sharpness=1.0, teacher_forcing=False, seed=0)
+    _core.rollout(graph.core, _core.Rows(pad_rows(vectors), "ip"),
+        pad_rows(np.tile(vectors, (n // 3000 + 1, 1))[:n]), _core.Targets([hops], zeros, zeros),
+        options, query_ids=np.arange(n), hidden=zeros - 1, with_query_gradient=False, n_threads=2)
 def prune():
     many = np.tile(vectors, (10, 1))
-    _core.pruned_lists(rows=pad_rows(many), candidates=np.tile(wide, (10, 1)), degree=500,
+    rows = _core.Rows(pad_rows(many), "l2")
+    _core.pruned_lists(rows=rows, candidates=np.tile(wide, (10, 1)), degree=500,
         alpha=1e6, n_threads=2)
 def hops():
     n = 1 << 17  # a ring: as many levels as vertices, and each a pass over all
     ring = ((np.arange(n) + 1) % n).astype(np.int32)[:, None].copy()
-    _core.hops_to_targets(ring, np.zeros(1, dtype=np.int32))
+    one = np.zeros(1, dtype=np.int32)
+    _core.hops_to_targets(_core.Graph(ring, one, []), one)
 def said(*words):
     print(*words, flush=True)
 """

@@ -76,7 +76,7 @@ def test_scores_equal_numpy(simd: str, scorer: str, dim: int, n: int, seed: int)
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(n, dim)).astype(np.float32)
     query = rng.normal(size=dim).astype(np.float32)
-    scores = _core.score_rows(pad_rows(rows), pad_rows(query[None])[0], scorer, simd)
+    scores = _core.Rows(pad_rows(rows), scorer, simd=simd).scores(pad_rows(query[None])[0])
     np.testing.assert_allclose(scores, scores_of(rows, query, scorer), rtol=1e-5, atol=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_fused_kernels_agree_to_the_last_bit(dim: int, scorer: str, seed: int) -
     rng = np.random.default_rng(seed)
     rows = pad_rows(rng.normal(size=(6, dim)).astype(np.float32))
     query = pad_rows(rng.normal(size=(1, dim)).astype(np.float32))[0]
-    scores = [_core.score_rows(rows, query, scorer, simd) for simd in ("avx2", "avx512")]
+    scores = [_core.Rows(rows, scorer, simd=simd).scores(query) for simd in ("avx2", "avx512")]
     np.testing.assert_array_equal(scores[0], scores[1])
 
 
@@ -148,7 +148,7 @@ def test_search_equals_its_twin(
     space = RoutingSpace(base.rows, dim, base.scorer, bias=bias, is_exact=not biased)
     query = draw(1, dim).astype(np.float32)
 
-    scores = _core.score_rows(base.rows, pad_rows(query)[0], scorer, simd)
+    scores = _core.Rows(base.rows, scorer, simd=simd).scores(pad_rows(query)[0])
     routing = scores if bias is None else scores - bias
     if budget is None and ef is None:
         budget = n
@@ -466,7 +466,7 @@ def test_distances_follow_the_convention(metric: str) -> None:
 @pytest.mark.parametrize("degree", [2**61, 2**62 + 1, 2**63])
 def test_arrays_beyond_what_can_be_counted_are_refused(degree: int) -> None:
     """A size that overflows is not taken for a small one."""
-    rows = pad_rows(np.zeros((8, 3), np.float32))
+    rows = _core.Rows(pad_rows(np.zeros((8, 3), np.float32)), "l2")
     candidates = np.zeros((8, 1), np.int32)
     with pytest.raises(ValueError, match="expected arrays that a memory can hold"):
         _core.pruned_lists(rows=rows, candidates=candidates, degree=degree, alpha=1, n_threads=1)

@@ -1,7 +1,7 @@
 """Rollouts: the core's walks and gradients against a slow twin that torch differentiates."""
 
 import heapq
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ class World:
 
     def costs(self, query: int) -> NDArray[np.float32]:
         """Scores of all vertices as the core computes them; smaller is better."""
-        costs = _core.score_rows(self.rows, self.queries[query], "ip")
+        costs = _core.Rows(self.rows, "ip").scores(self.queries[query])
         return costs if self.bias is None else costs - self.bias
 
 
@@ -125,7 +125,7 @@ def hop_blocks(world: World) -> tuple[list[NDArray[np.uint64]], NDArray[np.int32
     blocks = rng.integers(0, world.graph.n_vertices, (N_BLOCKS, 512)).astype(np.int32)
     places = rng.permutation(512)[:n_queries].astype(np.int32)
     blocks[np.arange(n_queries) % N_BLOCKS, places] = world.targets
-    return [_core.hops_to_targets(world.graph.neighbors, block) for block in blocks], places
+    return [_core.hops_to_targets(world.graph.core, block) for block in blocks], places
 
 
 def hidden_from(world: World, options: Options) -> NDArray[np.int32]:
@@ -138,26 +138,15 @@ def hidden_from(world: World, options: Options) -> NDArray[np.int32]:
 def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
     """Roll out in the core."""
     blocks, places = hop_blocks(world)
+    walking = {name: value for name, value in asdict(options).items() if name != "hides"}
     found = _core.rollout(
-        neighbors=world.graph.neighbors,
-        entries=world.graph.entries,
-        upper=[(layer.vertices, layer.neighbors) for layer in world.graph.upper],
-        vertex_rows=world.rows,
-        bias=world.bias,
-        query_rows=world.queries,
-        blocks=blocks,
-        block_of=np.arange(len(world.queries), dtype=np.int32) % N_BLOCKS,
-        target_of=places,
+        world.graph.core,
+        _core.Rows(world.rows, "ip", bias=world.bias),
+        world.queries,
+        _core.Targets(blocks, np.arange(len(world.queries), dtype=np.int32) % N_BLOCKS, places),
+        _core.RolloutOptions(**walking),
         query_ids=world.query_ids,
         hidden=hidden_from(world, options),
-        budget=options.budget,
-        k=options.k,
-        temperature=options.temperature,
-        routing_weight=options.routing_weight,
-        topk_weight=options.topk_weight,
-        topk_sharpness=options.topk_sharpness,
-        teacher_forcing=options.teacher_forcing,
-        seed=options.seed,
         with_query_gradient=True,
         n_threads=n_threads,
     )

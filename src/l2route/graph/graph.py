@@ -1,12 +1,13 @@
 """Similarity graphs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route import _core
 from l2route.files.memory import aligned, aligned_zeros
 
 
@@ -34,12 +35,16 @@ class Graph:
     """Vertices that a search visits first [n_entries]."""
     upper: tuple[UpperLayer, ...] = ()
     """Upper layers of HNSW, from the top down; empty for a flat graph."""
+    core: _core.Graph = field(init=False, repr=False, compare=False)
+    """The graph as the core reads it, shared by all searchers."""
 
     def __post_init__(self) -> None:
         _check_neighbors("neighbors", self.neighbors, self.n_vertices)
         object.__setattr__(self, "neighbors", aligned(self.neighbors))
         check_entries(self.entries, self.n_vertices)
         _check_layers(self)
+        layers = [(layer.vertices, layer.neighbors) for layer in self.upper]
+        object.__setattr__(self, "core", _core.Graph(self.neighbors, self.entries, layers))
 
     @property
     def n_vertices(self) -> int:

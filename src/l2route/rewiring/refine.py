@@ -62,7 +62,7 @@ def refine_graph(
         rows = replace(base, rows=aligned_rows(base.rows, duplicates.first))
     candidates = _candidates(distinct, rows, index_of(n_candidates), n_threads, progress or ignore)
     lists = _core.pruned_lists(
-        rows=_rows_by_distance(rows),
+        rows=_core.Rows(_rows_by_distance(rows), "l2"),
         candidates=candidates,
         degree=min(width, max(1, distinct.n_vertices - 1)),
         alpha=alpha,

@@ -1,7 +1,6 @@
 """Beam search under an exact budget, a beam width or a slack, and what it answers."""
 
 from operator import index as index_of
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +10,10 @@ from l2route.data.vectors import as_array, check_vectors
 from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
-from l2route.search.layout import aligned_rows, pad_rows, padded_dim
+from l2route.search.layout import pad_rows
 from l2route.search.limits import Budget
 from l2route.search.result import SearchResult, Trace
+from l2route.search.rows import inlined_bytes, rows_of_space
 from l2route.search.space import RoutingSpace
 
 MAX_K = 2**31 - 1
@@ -22,28 +22,12 @@ WIDEST_WITH_SLACK = 2048
 """Beam of a search with a slack, at the most and by default."""
 MAX_THREADS = 1024
 """Threads that a search starts at the most."""
-MAX_INLINED = 2**31 - 1
-"""Neighbours in all whose copies the core can number."""
 FEW_ANSWERS = 2**20
 """Answers of a call that are given without a look at the memory."""
 SHARE_FOR_ANSWERS = 4
 """A call's answers take at most one in so many bytes of the memory that is free: the index needs
 some of it, and whoever takes the answers makes copies of them."""
 FLOAT32 = np.dtype(np.float32)
-
-
-def check_inlined(graph: Graph) -> None:
-    """Refuse a graph with too many neighbours for copies of them."""
-    if graph.neighbors.size > MAX_INLINED:
-        got = f"{graph.neighbors.size:,}"
-        raise ValueError(f"expected at most {MAX_INLINED:,} neighbours to be inlined, got {got}")
-
-
-def _inlined(graph: Graph, space: RoutingSpace) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
-    """Routing vectors and biases of all neighbours, list by list; any where there is none."""
-    check_inlined(graph)
-    ids = np.maximum(graph.neighbors.ravel(), 0)
-    return aligned_rows(space.rows, ids), None if space.bias is None else space.bias[ids]
 
 
 def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
@@ -54,12 +38,6 @@ def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
             f"expected an exact space to have rows like the vectors ({expected}), "
             f"got {got[0]}, {got[1]} {list(got[2])}"
         )
-
-
-def _padded(values: NDArray[np.float32], bits: int) -> NDArray[np.float32]:
-    padded = np.zeros(padded_dim(len(values), np.uint8, bits), dtype=np.float32)
-    padded[: len(values)] = values
-    return padded
 
 
 class Plan:
@@ -134,29 +112,17 @@ class Searcher:
         _check_exact(space, base)
         self.graph, self.space, self.base = graph, space, base
         self.reranks = not space.is_exact
-        near, near_bias = _inlined(graph, space) if space.inlined else (None, None)
         self._n = graph.n_vertices + 1  # a limit beyond it limits nothing
         self._costs = (space.n_projection, space.dim, base.dim)
-        self.n_inlined_bytes = sum(each.nbytes for each in (near, near_bias) if each is not None)
+        self.n_inlined_bytes = inlined_bytes(graph, space)
         self._core = _core.Searcher(
-            neighbors=graph.neighbors,
-            entries=graph.entries,
-            upper=[(layer.vertices, layer.neighbors) for layer in graph.upper],
-            routing=space.rows,
-            routing_dim=space.dim,
-            scorer=space.scorer,
-            bias=space.bias,
-            code_bits=8 if space.codes is None else space.codes.bits,
-            offset=None if space.codes is None else _padded(space.codes.offset, space.codes.bits),
-            scale=None if space.codes is None else _padded(space.codes.scale, space.codes.bits),
-            origin=space.origin or 0.0,
-            near=near,
-            near_bias=near_bias,
-            query_matrix=None if matrix is None else pad_rows(matrix),
-            original=base.rows if self.reranks else None,
+            graph.core,
+            rows_of_space(graph, space, simd),
             dim=base.dim,
-            metric=base.metric,
-            simd=simd,
+            is_cosine=base.metric == "cosine",
+            origin=space.origin or 0.0,
+            query_matrix=None if matrix is None else _core.Rows(pad_rows(matrix), "ip", simd=simd),
+            original=_core.Rows(base.rows, base.scorer, simd=simd) if self.reranks else None,
         )
 
     def search(

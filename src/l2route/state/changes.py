@@ -11,7 +11,8 @@ from l2route.graph.graph import numbers_in
 from l2route.rewiring.refine import refine_graph
 from l2route.search.codes import Compression, compress_space, to_float16
 from l2route.search.layout import aligned_rows
-from l2route.search.searcher import Searcher, check_inlined
+from l2route.search.rows import check_inlined
+from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss
 from l2route.search.space import LEARNED, RoutingSpace
 from l2route.search.validation import Validation
@@ -98,7 +99,7 @@ def refined(
 
 def renumbered(state: State) -> State:
     """Give vertices that lie near each other in the graph numbers near each other."""
-    order = _core.breadth_first_order(state.graph.neighbors, state.graph.entries)
+    order = _core.breadth_first_order(state.graph.core)
     base = replace(state.base, rows=aligned_rows(state.base.rows, order))
     spaces = [
         replace(

@@ -188,7 +188,7 @@ class HopOracle:
         return hops
 
     def _compute_block(self, targets: NDArray[np.int32]) -> NDArray[np.uint64]:
-        hops = _core.hops_to_targets(self.graph.neighbors, targets)
+        hops = _core.hops_to_targets(self.graph.core, targets)
         if self._from_entry is not None and self.margin is not None:
             prune(hops, targets, self._from_entry, self.margin)
         return hops

@@ -47,6 +47,19 @@ class WalkOptions:
             n_threads=min(options.n_threads, MAX_THREADS),
         )
 
+    def core(self, seed: int) -> _core.RolloutOptions:
+        """The options as the core takes them, with the seed of the noise."""
+        return _core.RolloutOptions(
+            budget=self.routing,
+            k=self.k,
+            temperature=self.temperature,
+            routing_weight=self.routing_weight,
+            topk_weight=self.topk_weight,
+            topk_sharpness=self.topk_sharpness,
+            teacher_forcing=self.teacher_forcing,
+            seed=seed,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
@@ -126,26 +139,19 @@ class Rollouts:
     ) -> "_Walks":
         options, places = self.options, self.oracle.places
         blocks, block_of = np.unique(places.block_of[batch], return_inverse=True)
+        targets = _core.Targets(
+            [self.oracle.block(int(block)) for block in blocks],
+            block_of.astype(np.int32),
+            places.column_of[batch],
+        )
         walks = _core.rollout(
-            neighbors=self.graph.neighbors,
-            entries=self.graph.entries,
-            upper=[(layer.vertices, layer.neighbors) for layer in self.graph.upper],
-            vertex_rows=vertex_rows,
-            bias=bias,
-            query_rows=query_rows,
-            blocks=[self.oracle.block(int(block)) for block in blocks],
-            block_of=block_of.astype(np.int32),
-            target_of=places.column_of[batch],
+            self.graph.core,
+            _core.Rows(vertex_rows, "ip", bias=bias),
+            query_rows,
+            targets,
+            options.core(seed),
             query_ids=batch,
             hidden=self.hidden[batch // self.k],
-            budget=options.routing,
-            k=options.k,
-            temperature=options.temperature,
-            routing_weight=options.routing_weight,
-            topk_weight=options.topk_weight,
-            topk_sharpness=options.topk_sharpness,
-            teacher_forcing=options.teacher_forcing,
-            seed=seed,
             with_query_gradient=with_query_gradient,
             n_threads=options.n_threads,
         )

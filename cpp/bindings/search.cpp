@@ -1,0 +1,236 @@
+// Python's classes for searching: graph, rows, searcher and plan.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/graph.hpp"
+#include "bindings/module.hpp"
+#include "bindings/rows.hpp"
+#include "bindings/without_gil.hpp"
+#include "search/queries.hpp"
+#include "search/searcher.hpp"
+
+using namespace nanobind::literals;
+
+namespace l2route {
+namespace {
+
+class PySearcher {
+ public:
+  PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
+             std::size_t dim, bool is_cosine, float origin,
+             std::shared_ptr<const PyRows> query_matrix, std::shared_ptr<const PyRows> original)
+      : graph_(std::move(graph)),
+        routing_(std::move(routing)),
+        query_matrix_(std::move(query_matrix)),
+        original_(std::move(original)) {
+    searcher_.graph = graph_->view();
+    searcher_.routing = routing_->view();
+    if (query_matrix_ != nullptr) searcher_.projection = query_matrix_->view();
+    if (original_ != nullptr) searcher_.original = original_->view();
+    searcher_.dim = dim;
+    searcher_.routing_dim = query_matrix_ != nullptr ? query_matrix_->view().n : dim;
+    searcher_.origin = origin;
+    searcher_.is_cosine = is_cosine;
+    check_routing();
+    check_original();
+  }
+
+  const Searcher& searcher() const { return searcher_; }
+
+ private:
+  void check_routing() const {
+    const Rows& routing = searcher_.routing;
+    const Adjacency& bottom = searcher_.graph.bottom;
+    require(routing.n == bottom.n, "as many routing vectors as vertices");
+    require(
+        routing.width == padded(searcher_.routing_dim, routing.element),
+        "routing vectors padded to their width, and a query matrix where the dimension changes");
+    require(!is_code(routing.element) || searcher_.routing_dim <= max_coded_dim(routing.element),
+            "codes of fewer dimensions: sums of products would overflow");
+    if (routing.near == nullptr) return;
+    const std::size_t n_places = byte_count({bottom.n, bottom.width}, 1);
+    require(n_places <= std::numeric_limits<VertexId>::max(), "at most 2^31 neighbours in all");
+    require(routing.near->n == n_places, "a routing vector per neighbour");
+  }
+
+  void check_original() const {
+    const auto is_float32_by_ip = [](const Rows& rows) {
+      return rows.element == Element::single && rows.kind == ScoreKind::inner_product;
+    };
+    if (searcher_.projection) {
+      require(searcher_.projection->width == padded(searcher_.dim) &&
+                  is_float32_by_ip(*searcher_.projection),
+              "a query matrix of padded rows of float32 scored by ip");
+    }
+    if (searcher_.original) {
+      require(searcher_.original->n == searcher_.graph.bottom.n &&
+                  searcher_.original->width == padded(searcher_.dim) &&
+                  !is_code(searcher_.original->element),
+              "as many original vectors as vertices, padded to their width");
+    }
+  }
+
+  std::shared_ptr<const PyGraph> graph_;
+  std::shared_ptr<const PyRows> routing_;
+  std::shared_ptr<const PyRows> query_matrix_;
+  std::shared_ptr<const PyRows> original_;
+  Searcher searcher_;
+};
+
+// ids [n, k], distances [n, k], counts [3, n]: of routing, rerank and hops
+using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>>;
+// offsets, vertices, hops
+using TraceArrays = std::tuple<Output<std::int64_t>, Output<VertexId>, Output<std::int32_t>>;
+using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<TraceArrays>()));
+
+TraceArrays arrays_of(const std::vector<RecordTrace>& traces) {
+  const auto vertices_of = [](const RecordTrace& trace) -> const auto& { return trace.vertices; };
+  const auto hops_of = [](const RecordTrace& trace) -> const auto& { return trace.hops; };
+  const std::vector<std::int64_t> offsets =
+      offsets_of(traces, [](const RecordTrace& trace) { return trace.vertices.size(); });
+  return {copied(offsets), joined<VertexId>(traces, offsets.back(), vertices_of),
+          joined<std::int32_t>(traces, offsets.back(), hops_of)};
+}
+
+// Queries [n, dim], or one query [dim].
+using Queries = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+std::size_t query_count(const Queries& queries, std::size_t dim) {
+  const std::size_t ndim = queries.ndim();
+  if ((ndim == 1 || ndim == 2) && queries.shape(ndim - 1) == dim) {
+    return ndim == 1 ? 1 : queries.shape(0);
+  }
+  std::string shape;
+  for (std::size_t i = 0; i < ndim; ++i) {
+    shape += (i == 0 ? "" : ", ") + std::to_string(queries.shape(i));
+  }
+  const bool is_batch = ndim == 1 || ndim == 2;
+  throw std::invalid_argument(
+      "expected queries [*, " + std::to_string(dim) + "], got " +
+      (is_batch ? "[*, " + std::to_string(queries.shape(ndim - 1)) : "shape [" + shape) + "]");
+}
+
+// A search with fixed limits, labels and threads.
+class PyPlan {
+ public:
+  PyPlan(std::shared_ptr<const PySearcher> from, OptionalArray<std::int64_t> labels, std::size_t k,
+         std::size_t routing, std::size_t beam, std::size_t rerank, float slack,
+         std::size_t n_threads)
+      : from_(std::move(from)),
+        searcher_(from_->searcher()),
+        labels_(std::move(labels)),
+        limits_{k, routing, beam, rerank, slack},
+        n_threads_(n_threads) {
+    require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
+  }
+
+  Found search(const Queries& queries) const {
+    const std::size_t n = query_count(queries, searcher_.dim);
+    Batch batch(n, *this);
+    without_gil([&](Pulse& pulse) {
+      check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
+      searcher_.search(queries.data(), n, limits_, n_threads_, batch.answers, pulse);
+    });
+    return batch.arrays();
+  }
+
+  Traced trace(const Queries& queries) const {
+    const std::size_t n = query_count(queries, searcher_.dim);
+    Batch batch(n, *this);
+    std::vector<RecordTrace> traces(n);
+    without_gil([&](Pulse& pulse) {
+      check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
+      searcher_.search_traced(queries.data(), n, limits_, n_threads_, batch.answers, traces, pulse);
+    });
+    return std::tuple_cat(batch.arrays(), arrays_of(traces));
+  }
+
+ private:
+  struct Batch {
+    Batch(std::size_t n, const PyPlan& plan)
+        : ids(new_array<std::int64_t>({n, plan.limits_.k})),
+          distances(new_array<float>({n, plan.limits_.k})),
+          counts(new_array<std::int32_t>({3, n})),
+          answers{ids.first,
+                  distances.first,
+                  counts.first,
+                  counts.first + n,
+                  counts.first + 2 * n,
+                  plan.labels_ ? plan.labels_->data() : nullptr} {}
+
+    Found arrays() const { return {ids.second, distances.second, counts.second}; }
+
+    std::pair<std::int64_t*, Output<std::int64_t>> ids;
+    std::pair<float*, Output<float>> distances;
+    std::pair<std::int32_t*, Output<std::int32_t>> counts;
+    Answers answers;
+  };
+
+  const std::shared_ptr<const PySearcher> from_;
+  const Searcher& searcher_;
+  OptionalArray<std::int64_t> labels_;
+  const Limits limits_;
+  const std::size_t n_threads_;
+};
+
+Output<float> normalized(const Matrix<float>& queries) {
+  const std::size_t n = queries.shape(0), dim = queries.shape(1);
+  check_queries(queries.data(), n, dim, true);
+  auto [units, array] = new_array<float>({n, dim});
+  for (std::size_t i = 0; i < n; ++i) normalize(queries.data() + i * dim, dim, units + i * dim);
+  return array;
+}
+
+void bind_graph_and_rows(nb::module_& m) {
+  nb::class_<PyGraph>(m, "Graph", "A similarity graph; trusts that ids were checked.")
+      .def(nb::init<Matrix<VertexId>, Array<VertexId>, std::vector<UpperLayer>>(), "neighbors"_a,
+           "entries"_a, "upper"_a);
+  nb::class_<PyRows>(m, "Rows", "Padded vectors or codes, and how they are scored.")
+      .def(nb::init<AnyMatrix, const std::string&, OptionalArray<float>, std::size_t,
+                    OptionalArray<float>, OptionalArray<float>, std::shared_ptr<const PyRows>,
+                    const std::string&>(),
+           "rows"_a, "scorer"_a, nb::kw_only(), "bias"_a.none() = nb::none(), "code_bits"_a = 8,
+           "offset"_a.none() = nb::none(), "scale"_a.none() = nb::none(),
+           "near"_a.none() = nb::none(), "simd"_a = "auto",
+           "rows [n, width]; near: copies of the neighbours' rows, list by list.")
+      .def("scores", &PyRows::scores, "query"_a,
+           "Score all rows against a padded query [width]; smaller is nearer.");
+}
+
+void bind_searcher(nb::module_& m) {
+  nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
+      .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
+                    bool, float, std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>>(),
+           "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
+           "query_matrix"_a.none(), "original"_a.none());
+  nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
+      .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
+                    std::size_t, std::size_t, std::size_t, float, std::size_t>(),
+           "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
+           "n_threads"_a)
+      .def("search", &PyPlan::search, "queries"_a.noconvert(),
+           "Answer queries [n, dim] or [dim]: ids, distances, and counts of routing, rerank, hops.")
+      .def("trace", &PyPlan::trace, "queries"_a.noconvert(),
+           "Search, and also return the visited vertices: offsets, vertices, hops.");
+}
+
+}  // namespace
+
+void bind_search(nb::module_& m) {
+  m.def("simd_levels", &simd_levels,
+        "Names of the SIMD kernels this machine can run, fastest first.");
+  m.def("normalized", &normalized, "queries"_a,
+        "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
+  bind_graph_and_rows(m);
+  bind_searcher(m);
+}
+
+}  // namespace l2route

@@ -1,0 +1,67 @@
+"""Routing vectors as the core reads them, with copies of neighbours' vectors if asked for."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.graph.graph import Graph
+from l2route.search.layout import aligned_rows, padded_dim
+from l2route.search.space import Codes, RoutingSpace
+
+MAX_INLINED = 2**31 - 1
+"""Most neighbours, over all lists, whose copies the core can number."""
+
+
+def check_inlined(graph: Graph) -> None:
+    """Refuse a graph with too many neighbours to copy their vectors."""
+    if graph.neighbors.size > MAX_INLINED:
+        got = f"{graph.neighbors.size:,}"
+        raise ValueError(f"expected at most {MAX_INLINED:,} neighbours to be inlined, got {got}")
+
+
+def inlined_bytes(graph: Graph, space: RoutingSpace) -> int:
+    """Bytes of the copies of neighbours' vectors and biases that a searcher makes."""
+    if not space.inlined:
+        return 0
+    bias = 0 if space.bias is None else space.bias.itemsize
+    return graph.neighbors.size * (space.rows[0].nbytes + bias)
+
+
+def rows_of_space(graph: Graph, space: RoutingSpace, simd: str = "auto") -> _core.Rows:
+    """The routing vectors of a space as rows of the core."""
+    near = None
+    if space.inlined:
+        check_inlined(graph)
+        ids = np.maximum(graph.neighbors.ravel(), 0)  # where a list has no neighbour, any row
+        bias = None if space.bias is None else space.bias[ids]
+        near = _core_rows(aligned_rows(space.rows, ids), bias, space, simd, None)
+    return _core_rows(space.rows, space.bias, space, simd, near)
+
+
+def _core_rows(
+    rows: NDArray[np.generic],
+    bias: NDArray[np.float32] | None,
+    space: RoutingSpace,
+    simd: str,
+    near: _core.Rows | None,
+) -> _core.Rows:
+    codes = space.codes
+    if codes is None:
+        return _core.Rows(rows, space.scorer, bias=bias, near=near, simd=simd)
+    return _core.Rows(
+        rows,
+        space.scorer,
+        bias=bias,
+        code_bits=codes.bits,
+        offset=_padded(codes, codes.offset),
+        scale=_padded(codes, codes.scale),
+        near=near,
+        simd=simd,
+    )
+
+
+def _padded(codes: Codes, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Values [dim] with zeros up to the width of a row of codes."""
+    padded = np.zeros(padded_dim(len(values), np.uint8, codes.bits), dtype=np.float32)
+    padded[: len(values)] = values
+    return padded
