@@ -1,4 +1,4 @@
-"""RoutingIndex: vectors, a graph over them and the spaces that route on it."""
+"""RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from l2route.data.vectors import check_metric
 from l2route.extras import install
 from l2route.files.progress import Progress
-from l2route.files.storage import read_index
 from l2route.graph.build import (
     DEGREE,
     EF_CONSTRUCTION,
@@ -35,8 +34,10 @@ from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace, pca_space
 from l2route.search.validation import Validation, warn_of_doubts
 from l2route.state import changes
-from l2route.state.parts import Parts, assemble, write_parts
-from l2route.state.state import Current, State
+from l2route.state.current import Current
+from l2route.state.info import info
+from l2route.state.persist import read_state, write_state
+from l2route.state.state import IndexState
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.models.protocol import RoutingModel
@@ -56,7 +57,7 @@ R = TypeVar("R")
 def _alone(
     method: Callable[Concatenate["RoutingIndex", P], R],
 ) -> Callable[Concatenate["RoutingIndex", P], R]:
-    """Let a method change an index while no other does; searches go on meanwhile."""
+    """Let one thread at a time run a method that changes the index; searches go on meanwhile."""
 
     @wraps(method)
     def change(index: "RoutingIndex", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,15 +70,15 @@ def _alone(
 class RoutingIndex:
     """A similarity graph over vectors that answers queries.
 
-    Any number of threads may search it, ask it for `info` and `save` it, also while others change
-    it: each sees the index as it was before a change, or as it is after. Changes wait for others.
+    Any number of threads may search, call `info` and `save`, also while another thread changes the
+    index: each call sees the index before the change or after it. Changes run one after another.
 
     Args:
         base: the original vectors.
         graph: a graph over them.
-        spaces: routing spaces beside the original one; the last is the one that searches use.
-        labels: what answers call each vertex [n]; row numbers by default.
-        validation: queries that settings are measured on.
+        spaces: routing spaces beside the original one; searches use the last by default.
+        labels: id of each vertex in answers [n], distinct and not −1; row numbers by default.
+        validation: queries on which settings are measured.
     """
 
     def __init__(
@@ -88,8 +89,7 @@ class RoutingIndex:
         labels: NDArray[np.int64] | None = None,
         validation: Validation | None = None,
     ) -> None:
-        parts = Parts(base, graph, tuple(spaces), labels, validation, (), ())
-        self._current = Current(State.of(parts))
+        self._current = Current(IndexState.of(base, graph, spaces, labels, validation))
 
     @classmethod
     def build(
@@ -106,29 +106,24 @@ class RoutingIndex:
         refine: bool | None = None,
         progress: Progress | None = None,
     ) -> "RoutingIndex":
-        """Build a graph over vectors [n, dim], all of which searches can reach.
-
-        The defaults are those to serve with. Where faiss leaves vertices that no walk from the
-        entries would find, a few edges are changed so that they are found.
+        """Build a graph over vectors [n, dim] in which every vertex is reachable.
 
         Args:
             vectors: base vectors, any real dtype.
             metric: l2, ip or cosine.
             graph: nsw, hnsw, nsg, knn or approximate-knn.
-            degree: largest number of neighbours of a vertex.
+            degree: maximum number of neighbours of a vertex.
             ef_construction: beam width while building nsw and hnsw.
-            entry: where a search starts: a vertex id, several, "medoid", or "medoids" of 32
-                clusters, which are scored first and bring a query near its answer, or the 32
-                "longest" vectors. By default hnsw and nsg have their own entry, other graphs
-                medoids, or under ip the longest.
+            entry: entry points: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
+                "longest" (the 32 longest vectors). Default: hnsw and nsg have their own; other
+                graphs use "medoids", or "longest" for ip.
             seed: seed of every random choice.
-            n_threads: threads that build; more than one is faster and differs from run to run.
-            pca_dim: build on, and route by, so many principal components (the paper's
+            n_threads: threads; with more than one, nsw, hnsw and nsg differ from run to run.
+            pca_dim: build on, and route by, that many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
-            refine: choose better neighbours, as `refine` does; by default for nsw. Other graphs
-                are left as faiss builds them.
-            progress: called with vectors done and in all while nsw and hnsw grow, and again while
-                the graph is refined.
+            refine: refine the graph as `refine` does. Default: nsw only.
+            progress: called with vectors done and in total while nsw and hnsw are built, and
+                again while the graph is refined.
         """
         if entry is None:
             entry = served_entry(graph, metric)
@@ -155,17 +150,17 @@ class RoutingIndex:
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
-        """What answers call each vertex [n]; row numbers if None."""
+        """Id of each vertex in answers [n]; None for row numbers."""
         return self._current.state.labels
 
     @property
     def validation(self) -> Validation | None:
-        """Queries that settings are measured on."""
+        """Queries on which settings are measured."""
         return self._current.state.validation
 
     @property
     def spaces(self) -> tuple[RoutingSpace, ...]:
-        """Routing spaces; the last is the one that searches use."""
+        """Routing spaces: the original one first, the default one last."""
         return self._current.state.spaces
 
     @property
@@ -175,7 +170,7 @@ class RoutingIndex:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays in memory; on disk there are no copies of neighbours' vectors."""
+        """Bytes of all arrays in memory, inlined copies of routing vectors included."""
         return self._current.state.n_bytes
 
     def __len__(self) -> int:
@@ -251,7 +246,7 @@ class RoutingIndex:
 
     def _plan(
         self,
-        state: State,
+        state: IndexState,
         k: int,
         budget: int | Budget | None,
         ef: int | None,
@@ -274,11 +269,11 @@ class RoutingIndex:
         return searcher.plan(k, budget, ef, n_threads, rerank, slack, state.labels)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
-        """Row numbers of the vertices that answers call by these ids, of any shape; −1 stays."""
+        """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
         return self._current.state.rows_of(ids)
 
     def searcher(self, space: str | None = None) -> Searcher:
-        """The searcher of a space; by default of the last one."""
+        """The searcher of a space; by default that of the last space."""
         return self._current.state.searcher(space)
 
     @_alone
@@ -406,7 +401,6 @@ class RoutingIndex:
         self._current.swap(before, changes.learned(before, better, problem.to_keep()))
         return report
 
-    @_alone
     def compress(
         self,
         routing: Compression | None = "int8",
@@ -414,25 +408,23 @@ class RoutingIndex:
         space: str | None = None,
         inlined: bool = False,
     ) -> None:
-        """Give routing vectors, original vectors or both fewer bytes.
+        """Store routing vectors, original vectors or both in fewer bytes.
 
-        The compressed space takes the place of the one that it is made of, unless that is the
-        original one, and searches use it from then on. What that costs in recall is measured on
-        the validation queries, if there are some, and told by `info`.
+        The compressed space becomes the default and replaces the one it is made from, unless that
+        is the original one. With validation queries, `info` reports the loss of recall.
 
         Args:
             routing: int4, int8 or float16 for routing vectors; None leaves them.
-            vectors: float16 for the original vectors, by which answers are reranked: distances
+            vectors: float16 for the original vectors, by which answers are reranked; distances
                 are then those of the rounded vectors. None leaves them.
             space: name of the space to compress; by default the last of `spaces`.
-            inlined: keep copies of all neighbours' routing vectors with every vertex while the
-                index is in memory, as NGT-QG and SymphonyQG do: `info` tells what that takes.
+            inlined: while the index is in memory, keep copies of all neighbours' routing vectors
+                with every vertex, as NGT-QG and SymphonyQG do; `info` reports the bytes.
         """
-        state = self._current.state
-        after = changes.compressed(state, routing, vectors, space, inlined)
-        self._current.swap(state, after)
+        self._current.change(
+            lambda state: changes.compressed(state, routing, vectors, space, inlined)
+        )
 
-    @_alone
     def refine(
         self,
         degree: int | None = None,
@@ -441,44 +433,43 @@ class RoutingIndex:
         n_threads: int = 0,
         progress: Progress | None = None,
     ) -> None:
-        """Give every vertex better neighbours, so that walks find as much with fewer distances.
+        """Choose new neighbours for every vertex, so that searches need fewer distances.
 
-        They are chosen from what the graph finds nearest to it, and from those that it has: near,
-        but not near each other. Before learning, which is for one graph. Settings and losses
-        measured before are forgotten.
+        Candidates are the vertices that a search finds nearest, and the present neighbours; see
+        `l2route.rewiring.refine`. Refine before learning, which is for one graph. Settings and
+        losses are dropped.
 
         Args:
-            degree: largest number of neighbours, at least 2; by default as it is.
-            n_candidates: nearest vertices to choose from.
-            alpha: a neighbour is left out if a nearer one is so many times nearer to it than the
-                vertex is, in squared distances. At 1 the fewest are kept.
-            n_threads: threads to use; 0 for all cores. The graph is the same for any number.
-            progress: called with vertices done and in all while the nearest are sought.
+            degree: maximum number of neighbours, at least 2; by default as now.
+            n_candidates: number of nearest vertices among the candidates.
+            alpha: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c); at
+                least 1, at which the fewest are kept.
+            n_threads: threads; 0 for all cores. The graph is the same for any number.
+            progress: called with vertices done and in total while candidates are searched.
         """
-        state = self._current.state
-        after = changes.refined(state, degree, n_candidates, alpha, n_threads, progress)
-        self._current.swap(state, after)
+        self._current.change(
+            lambda state: changes.refined(state, degree, n_candidates, alpha, n_threads, progress)
+        )
 
-    @_alone
     def renumber(self) -> None:
-        """Give vertices that lie near each other in the graph numbers near each other.
+        """Renumber the vertices in breadth-first order, so that searches miss caches less often.
 
-        In the order of a breadth-first search, so that a walk finds more of what it needs in the
-        caches. Answers are called as before, by labels where there were none.
+        Answers keep their ids: they become labels if there are none.
         """
-        state = self._current.state
-        self._current.swap(state, changes.renumbered(state))
+        self._current.change(changes.renumbered)
 
-    @_alone
     def validate_with(self, queries: object) -> None:
         """Keep the first 2,000 queries, with their true neighbours, to measure settings on.
 
-        `learn` keeps some of its own. Settings measured before are forgotten.
+        `learn` keeps some of its own. Settings measured before are dropped.
         """
-        state = self._current.state
-        validation = Validation.of(state.base, queries)
-        warn_of_doubts(validation, state.base)
-        self._current.swap(state, changes.validated(state, validation))
+
+        def validated(state: IndexState) -> IndexState:
+            validation = Validation.of(state.base, queries)
+            warn_of_doubts(validation, state.base)
+            return changes.validated(state, validation)
+
+        self._current.change(validated)
 
     def setting(
         self, recall: float, k: int = 10, space: str | None = None, n_threads: int = 0
@@ -497,7 +488,7 @@ class RoutingIndex:
         return self._setting(state, state.searcher(space), recall, k, n_threads)
 
     def _setting(
-        self, state: State, searcher: Searcher, recall: float, k: int, n_threads: int
+        self, state: IndexState, searcher: Searcher, recall: float, k: int, n_threads: int
     ) -> Setting:
         k, recall = index_of(k), float(recall)
         known = state.settings.get((searcher.space.name, k, recall))
@@ -513,15 +504,15 @@ class RoutingIndex:
         return setting
 
     def info(self) -> dict[str, Any]:
-        """What the index is, in plain values."""
-        return self._current.state.info()
+        """Facts about the index, in plain values."""
+        return info(self._current.state)
 
     def save(self, path: str | Path) -> None:
-        """Write the index into a directory; if that is cut off, what was there stays readable."""
-        write_parts(Path(path), self._current.state.parts)
+        """Write the index into a directory; if that is interrupted, the old one stays readable."""
+        write_state(Path(path), self._current.state)
 
     @classmethod
-    def _of(cls, state: State) -> "RoutingIndex":
+    def _of(cls, state: IndexState) -> "RoutingIndex":
         index = cls.__new__(cls)
         index._current = Current(state)
         return index
@@ -542,12 +533,8 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
 
     Args:
         path: its directory.
-        mmap: map vectors and graph instead of reading them, so that processes share them.
+        mmap: map the arrays instead of reading them, so that processes share memory.
         verify: compare every array with its checksum, which reads all of it. Without it a damaged
-            file may give wrong answers, but never a crash: ids are checked always.
+            file may give wrong answers, but never a crash: ids and labels are always checked.
     """
-    meta, arrays = read_index(Path(path), mmap=mmap, verify=verify)
-    try:
-        return RoutingIndex._of(State.of(assemble(meta, arrays, verify=verify)))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{path}: expected an intact index, got {error}") from error
+    return RoutingIndex._of(read_state(Path(path), mmap=mmap, verify=verify))

@@ -23,6 +23,7 @@ from l2route.graph.entry import Entry, longest, medoid, medoids
 from l2route.graph.graph import Graph, UpperLayer, compact_rows
 from l2route.graph.knn import knn_lists
 from l2route.graph.report import hops_from, report
+from l2route.rewiring.renumber import renumber_graph
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")
@@ -424,7 +425,7 @@ def test_neighbours_begin_on_a_cache_line() -> None:
         assert graph.neighbors.ctypes.data % 64 == 0
         assert (graph.neighbors is neighbors) == (shift == 0)
         np.testing.assert_array_equal(graph.neighbors, neighbors)
-        renumbered = graph.renumbered(np.arange(16)[::-1])
+        renumbered = renumber_graph(graph, np.arange(16)[::-1])
         assert renumbered.neighbors.ctypes.data % 64 == 0
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_fuzz_index import WILD_FLOATS, WILD_JSON, check, containers
 
+from damage import WILD_FLOATS, edit_json, outcome_of, wild_integers
 from fuzzing import EFFORT
 from indexes import INDEXES, VALIDATION, N
 from l2route.files.storage import META, read_index, write_index
@@ -25,7 +25,6 @@ N_EACH = 24 * EFFORT
 Arrays = dict[str, NDArray[Any]]
 Forgery = Callable[[dict[str, Any], Arrays, random.Random], None]
 
-WILD_INTEGERS = [-(2**31), -N, -2, -1, 0, 1, N - 1, N, N + 1, 2**16, 2**31 - 1]
 TYPES = ["float32", "float16", "float64", "uint8", "int8", "int32", "int64", "bool"]
 SPARE_NAMES = [
     *("labels", "layer0_vertices", "layer0_neighbors"),
@@ -46,7 +45,7 @@ def put_values(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None
     array = arrays[name].copy()
     if not array.size:
         return
-    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
     elsewhere = array.ravel()[:1000].tolist()
     with np.errstate(over="ignore"):  # half floats hold no 3e38
         for _ in range(rng.choice([1, 1, 3, 10])):
@@ -59,7 +58,7 @@ def fill(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
     """Make an array, or a row of it, one number."""
     name = some_array(arrays, rng)
     array = arrays[name].copy()
-    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
     with np.errstate(over="ignore"):
         value = np.array(rng.choice(wild)).astype(array.dtype)
     array[rng.choice([slice(None), slice(0, 1), slice(-1, None)])] = value
@@ -111,21 +110,8 @@ def add(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
 
 
 def edit_meta(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Change, remove, exchange or copy what is said, anywhere."""
-    box = rng.choice(containers(meta))
-    keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
-    key, other = rng.choice(keys), rng.choice(keys)
-    kind = rng.randrange(5)
-    if kind == 0:
-        del box[key]
-    elif kind == 1:
-        box[key], box[other] = box[other], box[key]
-    elif kind == 2 and isinstance(box, list):
-        box.append(deepcopy(box[key]))
-    elif kind == 3 and isinstance(box[key], int | float):
-        box[key] = rng.choice([box[key] + 1, box[key] - 1, -box[key], 2 * box[key], 10**6])
-    else:
-        box[key] = deepcopy(rng.choice(WILD_JSON))
+    """Change, remove, exchange or copy a value of meta.json."""
+    edit_json(meta, rng)
 
 
 def turn_into_codes(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
@@ -173,7 +159,7 @@ def test_a_forged_index_is_refused_or_answers(
         path = tmp_path / "forged"
         try:
             write_index(path, meta, arrays)
-            outcome = check(path, mmap, verify)
+            outcome = outcome_of(path, mmap=mmap, verify=verify)
             if outcome == "index" and verify:
                 assert_sound(path)
             outcomes[outcome] += 1
@@ -187,7 +173,7 @@ def test_a_forged_index_is_refused_or_answers(
 def assert_sound(path: Path) -> None:
     """Every number that an index is made of is one, and labels tell vertices apart."""
     index = load(path)
-    arrays = index._current.state.parts.arrays()
+    arrays = index._current.state.arrays()
     assert all(np.isfinite(array).all() for array in arrays.values())
     labels = arrays.get("labels", np.arange(len(index)))
     assert len({-1, *labels.tolist()}) == len(index) + 1

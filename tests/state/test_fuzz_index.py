@@ -7,7 +7,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from damage import WILD_FLOATS, edit_json, outcome_of, wild_integers
 from fuzzing import EFFORT
 from l2route.files.hashing import hash_arrays
 from l2route.files.storage import LOCK, META
 from l2route.graph.build import GraphOptions, build_graph
-from l2route.index import RoutingIndex, load
+from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
 from l2route.search.space import RoutingSpace, pca_space
 
 N_SEEDS, N_EACH = 8, 250 * EFFORT
 N, DIM = 70, 6
 Files = dict[str, bytes]
-
-WILD_INTEGERS = [-(2**31), -N, -2, -1, 0, 1, 2, N - 1, N, N + 1, 2**16, 2**31 - 1]
-WILD_FLOATS = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0]
-WILD_JSON: list[Any] = [
-    *(None, True, False, -1, 0, 1, 2, 3, DIM, 16, 17, N, 10**9, 2**31, 2**63, 2**64, 10**40),
-    *(0.5, -0.0, 1e308, float("inf"), float("nan"), "", "x", "l2", "ip", "cosine", "original"),
-    *([], [1], {}, {"file": "x"}, [[]], "\0", "..", "\ud800", "int32", "float32", "int64", "void"),
-    *([N, 16], [N], [-1], [N, 16, 1], [0, 16], [2**62, 4], "é" * 300),
-]
 
 
 def small_index(labels: bool) -> RoutingIndex:
@@ -131,7 +122,7 @@ def set_values(files: Files, rng: random.Random) -> None:
     array = read_array(files[name])
     if array is None or not array.size or array.dtype.kind not in "fi":
         return
-    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else WILD_INTEGERS
+    wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
     wild = rng.choice([wild, range(N)])
     with np.errstate(over="ignore"):  # half floats hold no 3e38
         for _ in range(rng.choice([1, 1, 3, 10])):
@@ -167,39 +158,17 @@ def set_shape(files: Files, rng: random.Random) -> None:
         files[name] = array_file(np.asarray(rng.choice(changes)()))
 
 
-def containers(value: Any) -> list[Any]:
-    """Every object and list of a JSON document."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
-    found = [value] if isinstance(value, dict | list) and value else []
-    return found + [box for each in inner for box in containers(each)]
-
-
-def edit_json(files: Files, rng: random.Random) -> None:
-    """Change, remove, rename or exchange values of meta.json."""
+def edit_meta(files: Files, rng: random.Random) -> None:
+    """Change, remove, exchange or copy values of meta.json."""
     meta = json.loads(files[META])
     for _ in range(rng.choice([1, 1, 2, 4])):
-        box = rng.choice(containers(meta) or [[None]])
-        keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
-        key, other = rng.choice(keys), rng.choice(keys)
-        kind = rng.randrange(5)
-        if kind == 0:
-            del box[key]
-        elif kind == 1:
-            box[key], box[other] = box[other], box[key]
-        elif kind == 2 and isinstance(box[key], int) and not isinstance(box[key], bool):
-            box[key] += rng.choice([-1, 1, 2, 16])
-        elif kind == 3 and isinstance(box, dict):
-            box[rng.choice([other + "0", "space0_bias", "labels", "layer0_vertices"])] = deepcopy(
-                box[key]
-            )
-        else:
-            box[key] = deepcopy(rng.choice(WILD_JSON))
+        edit_json(meta, rng)
     files[META] = json.dumps(meta).encode()
 
 
 MUTATIONS: list[Callable[[Files, random.Random], None]] = [
     *(flip_bytes, cut, extend, swap, remove, shift, shift, set_shape, set_shape),
-    *(set_values, set_values, set_values, set_values, edit_json, edit_json, edit_json),
+    *(set_values, set_values, set_values, set_values, edit_meta, edit_meta, edit_meta),
 ]
 
 
@@ -231,43 +200,6 @@ def agree(files: Files) -> None:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
     files[META] = json.dumps(meta).encode()
-
-
-LIMITS: tuple[dict[str, Any], ...] = (
-    *({"ef": 9}, {"budget": 10**6}, {"budget": 40}, {"slack": 0.2}),
-    *({"ef": 30, "budget": 200, "rerank": 5}, {"recall": 0.9}),
-)
-
-
-def check(path: Path, mmap: bool, verify: bool) -> str:
-    """Load an index and search it in every space; tell how it went."""
-    try:
-        index = load(path, mmap=mmap, verify=verify)
-    except FileNotFoundError as error:
-        assert str(path) in str(error)  # noqa: PT017 # an error is right, and so is none
-        return "no file"
-    except ValueError as error:
-        assert str(path) in str(error)  # noqa: PT017 # the same
-        assert "expected" in str(error)  # noqa: PT017 # the same
-        return "refused"
-    labels = range(len(index)) if index.labels is None else index.labels.tolist()
-    queries = np.stack([np.ones(index.dim), np.linspace(-1, 1, index.dim)])
-    for space in index.spaces:
-        for limit in LIMITS:
-            search(index, queries, {-1, *labels}, space=space.name, **limit)
-    index.info()
-    return "index"
-
-
-def search(index: RoutingIndex, queries: NDArray[Any], known: set[int], **options: Any) -> None:
-    """Search an index: its answers are its own, or it says what it expected instead."""
-    try:
-        found = index.search(queries, k=3, **options)
-    except ValueError as error:
-        assert "expected" in str(error)  # noqa: PT017 # a budget too small, nothing to measure on
-        return
-    assert set(found.ids.ravel().tolist()) <= known
-    assert found.distances.shape == (len(queries), 3)
 
 
 def write(path: Path, files: Files, before: Files) -> None:
@@ -303,7 +235,7 @@ def test_a_damaged_index_is_refused_or_answers(
         before = files
         mmap, verify = rng.random() < 0.5, rng.random() < 0.75
         try:
-            outcomes[check(tmp_path, mmap, verify)] += 1
+            outcomes[outcome_of(tmp_path, mmap=mmap, verify=verify)] += 1
         except Exception as error:
             where = f"seed {seed}, trial {trial}, mmap={mmap}, verify={verify}"
             raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
@@ -325,7 +257,7 @@ def test_an_intact_index_answers(intact: list[Files], tmp_path: Path) -> None:
         path = tmp_path / str(len(files))
         path.mkdir()
         write(path, files, {})
-        assert check(path, mmap=True, verify=True) == "index"
+        assert outcome_of(path, mmap=True, verify=True) == "index"
         agree(files)
         write(path, files, {})
-        assert check(path, mmap=False, verify=True) == "index"
+        assert outcome_of(path, mmap=False, verify=True) == "index"

@@ -259,14 +259,9 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path: Path) -> None:
     good.save(tmp_path)
     infinite = built()
     infinite.base.rows[3, 2] = np.inf
-    called_twice = RoutingIndex(good.base, good.graph, labels=np.zeros(N, np.int64))
-    for bad, message in (
-        (infinite, "expected finite numbers in vectors, got NaN or inf in row 3"),
-        (called_twice, "expected distinct labels, got 0 more than once"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            bad.save(tmp_path)
-        assert same_answers(load(tmp_path), good)
+    with pytest.raises(ValueError, match="finite numbers in vectors, got NaN or inf in row 3"):
+        infinite.save(tmp_path)
+    assert same_answers(load(tmp_path), good)
 
 
 def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) -> None:

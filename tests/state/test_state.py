@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,11 @@ from l2route import index as index_module
 from l2route.index import RoutingIndex, load
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
+from l2route.search.space import LEARNED, pca_space
+from l2route.search.validation import Validation
 from l2route.state import changes
 from l2route.state import state as state_module
+from l2route.state.state import IndexState
 
 CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
     "refine": lambda index: index.refine(n_threads=1),
@@ -31,7 +35,14 @@ CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
     "validate_with": lambda index: index.validate_with(VALIDATION[::-1]),
     "setting": lambda index: index.setting(0.8, k=5),
     "learn": lambda index: index.learn(VALIDATION, steps=1, budget=50, rerank=4),
+    "learned": lambda index: index._current.change(with_learned_space),
 }
+
+
+def with_learned_space(state: IndexState) -> IndexState:
+    """The change that `learn` makes when the learned space is better."""
+    space = replace(pca_space(state.base, 6), name=LEARNED)
+    return changes.learned(state, space, Validation.of(state.base, VALIDATION[:40]))
 
 
 class SlowSearcher(Searcher):
@@ -127,6 +138,34 @@ def test_what_is_told_and_saved_meanwhile_is_whole(
         assert {each["space"] for each in info["settings"]} <= {s["name"] for s in info["spaces"]}
     sizes = [round(info["bytes_per_vector"] * N) for info in lawful]
     assert set(returned[2]) <= set(sizes)
+
+
+def test_searches_during_several_changes_see_each_whole(index: RoutingIndex) -> None:
+    """Every answer during a sequence of changes is one of the index between two of them."""
+    lawful = [ask(index)]
+    with meanwhile(*[lambda i=i: ask(index)[i] for i in range(3)]) as returned:  # type: ignore[misc]
+        for change in (
+            "refine",
+            "validate_with",
+            "learned",
+            "int8",
+            "setting",
+            "renumber",
+            "float16",
+        ):
+            CHANGES[change](index)
+            lawful.append(ask(index))
+    for i, seen in enumerate(returned):
+        assert all(any(same_results(each, answers[i]) for answers in lawful) for each in seen)
+
+
+def test_a_change_that_fails_leaves_the_index(index: RoutingIndex) -> None:
+    """The state before it stays, and the next change need not wait."""
+    before = index._current.state
+    with pytest.raises(ValueError, match="expected vectors float16 or None, got 'float8'"):
+        index.compress("int8", "float8")  # type: ignore[arg-type]
+    assert index._current.state is before
+    index.renumber()
 
 
 def test_no_change_is_lost(index: RoutingIndex) -> None:

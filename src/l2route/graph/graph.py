@@ -51,30 +51,9 @@ class Graph:
         """Number of vertices."""
         return len(self.neighbors)
 
-    def renumbered(self, order: NDArray[np.integer[Any]]) -> "Graph":
-        """The same graph with vertex order[i] as number i."""
-        number = numbers_in(order)
-
-        def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-            return np.where(ids >= 0, number[ids], np.int32(-1))
-
-        layers = []
-        for layer in self.upper:
-            vertices = number[layer.vertices]
-            ascending = np.argsort(vertices)
-            layers.append(UpperLayer(vertices[ascending], renamed(layer.neighbors[ascending])))
-        return Graph(renamed(self.neighbors[order]), number[self.entries], tuple(layers))
-
     def entered_at(self, entries: Sequence[int] | NDArray[np.int32]) -> "Graph":
         """The bottom layer alone, entered at these vertices."""
         return Graph(self.neighbors, np.array(entries, dtype=np.int32))
-
-
-def numbers_in(order: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """The place that each vertex has in an order of all [n]."""
-    numbers = np.empty(len(order), dtype=np.int32)
-    numbers[order] = np.arange(len(order), dtype=np.int32)
-    return numbers
 
 
 def _check_neighbors(name: str, neighbors: NDArray[np.int32], n_vertices: int) -> None:

@@ -1,36 +1,41 @@
-"""What can be done to an index: functions from a state to another, which leave the first alone."""
+"""Changes of an index: functions from a state to a new state. The old state is left as it is."""
 
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from l2route import _core
 from l2route.files.progress import Progress
-from l2route.graph.graph import numbers_in
 from l2route.rewiring.refine import refine_graph
+from l2route.rewiring.renumber import (
+    breadth_first_order,
+    numbers_in,
+    renumber_base,
+    renumber_graph,
+    renumber_space,
+)
 from l2route.search.codes import Compression, compress_space, to_float16
-from l2route.search.layout import aligned_rows
 from l2route.search.rows import check_inlined
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss
 from l2route.search.space import LEARNED, RoutingSpace
 from l2route.search.validation import Validation
-from l2route.state.state import State
+from l2route.state.state import IndexState
 
 
-def validated(state: State, validation: Validation) -> State:
-    """Keep queries with their true neighbours; settings measured before are forgotten."""
+def validated(state: IndexState, validation: Validation) -> IndexState:
+    """Replace the validation queries; settings measured on others are dropped."""
     return replace(state, validation=validation, settings={})
 
 
-def learned(state: State, space: RoutingSpace | None, validation: Validation) -> State:
-    """Take in what was learned, in place of what was learned before.
+def learned(state: IndexState, space: RoutingSpace | None, validation: Validation) -> IndexState:
+    """Add a learned space in place of earlier learned ones.
 
     Args:
-        state: what was learned on.
-        space: the learned space; None if it is no better than what there is.
-        validation: queries kept from training; kept with the space, or if there are none yet.
+        state: the state that was learned on.
+        space: the learned space; None if it is not better than the present ones.
+        validation: queries held out from training. They are kept with the space, or if the state
+            has none.
     """
     after = state
     if space is not None or state.validation is None:
@@ -42,13 +47,13 @@ def learned(state: State, space: RoutingSpace | None, validation: Validation) ->
 
 
 def compressed(
-    state: State,
+    state: IndexState,
     routing: Compression | None,
     vectors: Literal["float16"] | None,
     space: str | None,
     inlined: bool,
-) -> State:
-    """Give routing vectors, original vectors or both fewer bytes; see `RoutingIndex.compress`."""
+) -> IndexState:
+    """Store routing vectors, original vectors or both in fewer bytes: `RoutingIndex.compress`."""
     if vectors not in (None, "float16"):
         raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
     if inlined and routing is None:
@@ -61,12 +66,13 @@ def compressed(
         after = state.with_spaces(base, state.spaces[1:])
         return after if vectors is None else _with_loss(after, source, source.space.name)
     made = replace(compress_space(source.space, routing), inlined=inlined)
-    gone = (source.space.name, made.name)
-    kept = [each for each in state.spaces[1:] if each.name not in gone]
+    replaced = (source.space.name, made.name)
+    kept = [each for each in state.spaces[1:] if each.name not in replaced]
     return _with_loss(state.with_spaces(base, [*kept, made]), source, made.name)
 
 
-def _with_loss(state: State, before: Searcher, space: str) -> State:
+def _with_loss(state: IndexState, before: Searcher, space: str) -> IndexState:
+    """Measure the loss of a compressed space, if there are validation queries."""
     if state.validation is None:
         return state
     loss = Loss.of(before, state.searcher(space), state.validation)
@@ -74,16 +80,18 @@ def _with_loss(state: State, before: Searcher, space: str) -> State:
 
 
 def refined(
-    state: State,
+    state: IndexState,
     degree: int | None,
     n_candidates: int,
     alpha: float,
     n_threads: int,
     progress: Progress | None,
-) -> State:
-    """Give every vertex better neighbours; see `RoutingIndex.refine`."""
-    if any(space.name.startswith(LEARNED) for space in state.spaces):
-        raise ValueError("expected to refine before learning, got an index that has learned")
+) -> IndexState:
+    """Choose new neighbours for every vertex: `RoutingIndex.refine`."""
+    names = [space.name for space in state.spaces if space.name.startswith(LEARNED)]
+    if names:
+        got = f"an index with the learned space {names[0]}"
+        raise ValueError(f"expected to refine before learning, got {got}")
     graph = refine_graph(
         state.graph,
         state.base,
@@ -97,25 +105,21 @@ def refined(
     return replace(state, graph=graph, searchers=searchers, settings={}, losses={})
 
 
-def renumbered(state: State) -> State:
-    """Give vertices that lie near each other in the graph numbers near each other."""
-    order = _core.breadth_first_order(state.graph.core)
-    base = replace(state.base, rows=aligned_rows(state.base.rows, order))
-    spaces = [
-        replace(
-            space,
-            rows=base.rows if space.rows is state.base.rows else aligned_rows(space.rows, order),
-            bias=None if space.bias is None else space.bias[order],
-        )
-        for space in state.spaces[1:]
-    ]
+def renumbered(state: IndexState) -> IndexState:
+    """Renumber the vertices in breadth-first order: `RoutingIndex.renumber`.
+
+    Answers keep their ids. Searches visit the same vertices, so settings and losses stay.
+    """
+    order = breadth_first_order(state.graph)
+    base = renumber_base(state.base, order)
+    spaces = [renumber_space(space, order, state.base, base) for space in state.spaces[1:]]
     validation = state.validation
     if validation is not None:
         validation = replace(validation, neighbors=numbers_in(order)[validation.neighbors])
-    labels = order.astype(np.int64) if state.labels is None else state.labels[order]
     moved = replace(
-        state, graph=state.graph.renumbered(order), labels=labels, validation=validation
-    )
-    after = moved.with_spaces(base, spaces)
-    # Walks are as long as they were: what was measured holds.
-    return replace(after, settings=state.settings, losses=state.losses)
+        state,
+        graph=renumber_graph(state.graph, order),
+        labels=order.astype(np.int64) if state.labels is None else state.labels[order],
+        validation=validation,
+    ).with_spaces(base, spaces)
+    return replace(moved, settings=state.settings, losses=state.losses)

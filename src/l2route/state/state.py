@@ -1,94 +1,104 @@
-"""All that an index is, frozen, and the one reference by which searches see it."""
+"""IndexState: everything that an index holds at one moment, frozen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from threading import Lock, get_ident
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph
-from l2route.graph.report import report
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss, Setting
 from l2route.search.space import RoutingSpace, original_space
 from l2route.search.validation import Validation
-from l2route.state.parts import Parts, described
+from l2route.state.space_record import arrays_of_space
 
 SettingKey = tuple[str, int, float]
-"""Space, k and recall that a setting is for."""
+"""Space, k and recall of a setting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
-class State:
-    """An index at one moment. What it holds is never changed: a change makes another state."""
+class IndexState:
+    """An index at one moment. A state is never modified: each change makes a new one."""
 
     base: BaseVectors
     graph: Graph
     searchers: dict[str, Searcher]
-    """By the names of their spaces: the original one first, the one that searches use last."""
+    """By the name of their space: the original space first, the default space last."""
     labels: NDArray[np.int64] | None = None
-    """What answers call each vertex [n]; row numbers if not given."""
+    """Id of each vertex in answers [n], distinct and not −1; None for row numbers."""
     validation: Validation | None = None
-    """Queries that settings are measured on."""
+    """Queries on which settings are measured."""
     settings: Mapping[SettingKey, Setting] = field(default_factory=dict)
     losses: Mapping[str, Loss] = field(default_factory=dict)
-    """By the names of spaces."""
+    """By the name of the compressed space."""
 
     def __post_init__(self) -> None:
-        n, labels = self.graph.n_vertices, self.labels
-        if labels is not None and (labels.shape != (n,) or labels.dtype != np.int64):
-            got = f"{list(labels.shape)} of {labels.dtype}"
-            raise ValueError(f"expected labels [{n}], got {got}")
+        if self.labels is not None:
+            check_labels(self.labels, self.graph.n_vertices)
 
     @classmethod
-    def of(cls, parts: Parts) -> State:
-        """Make searchers for what was read or given."""
-        every = [original_space(parts.base), *parts.spaces]
-        searchers = {space.name: Searcher(parts.graph, space, parts.base) for space in every}
+    def of(
+        cls,
+        base: BaseVectors,
+        graph: Graph,
+        spaces: Sequence[RoutingSpace] = (),
+        labels: NDArray[np.int64] | None = None,
+        validation: Validation | None = None,
+        settings: Sequence[Setting] = (),
+        losses: Sequence[Loss] = (),
+    ) -> IndexState:
+        """Make a searcher for the original space and for each of `spaces`."""
+        every = [original_space(base), *spaces]
+        searchers = {space.name: Searcher(graph, space, base) for space in every}
         if len(searchers) != len(every):
-            raise ValueError(f"expected distinct spaces, got {[space.name for space in every]}")
+            names = [space.name for space in every]
+            raise ValueError(f"expected spaces with distinct names, got {names}")
         return cls(
-            parts.base,
-            parts.graph,
+            base,
+            graph,
             searchers,
-            parts.labels,
-            parts.validation,
-            {(each.space, each.k, each.target): each for each in parts.settings},
-            {each.space: each for each in parts.losses},
-        )
-
-    @property
-    def parts(self) -> Parts:
-        """What is kept of it."""
-        return Parts(
-            base=self.base,
-            graph=self.graph,
-            spaces=self.spaces[1:],
-            labels=self.labels,
-            validation=self.validation,
-            settings=tuple(self.settings.values()),
-            losses=tuple(self.losses.values()),
+            labels,
+            validation,
+            {(each.space, each.k, each.target): each for each in settings},
+            {each.space: each for each in losses},
         )
 
     @property
     def spaces(self) -> tuple[RoutingSpace, ...]:
-        """Routing spaces; the last is the one that searches use."""
+        """Routing spaces: the original one first, the default one last."""
         return tuple(searcher.space for searcher in self.searchers.values())
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All arrays by the names that they are saved under."""
+        arrays = {
+            "vectors": self.base.rows,
+            "neighbors": self.graph.neighbors,
+            "entries": self.graph.entries,
+        }
+        if self.labels is not None:
+            arrays["labels"] = self.labels
+        for i, layer in enumerate(self.graph.upper):
+            arrays |= {f"layer{i}_vertices": layer.vertices, f"layer{i}_neighbors": layer.neighbors}
+        for i, space in enumerate(self.spaces[1:]):
+            arrays |= arrays_of_space(i, space)
+        if self.validation is not None:
+            arrays["validation_queries"] = self.validation.queries
+            arrays["validation_neighbors"] = self.validation.neighbors
+        return arrays
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays in memory."""
+        """Bytes of all arrays in memory, inlined copies of routing vectors included."""
         copies = sum(searcher.n_inlined_bytes for searcher in self.searchers.values())
-        return copies + sum(array.nbytes for array in self.parts.arrays().values())
+        return copies + sum(array.nbytes for array in self.arrays().values())
 
     def searcher(self, space: str | None = None) -> Searcher:
-        """The searcher of a space; by default of the last one."""
+        """The searcher of a space; by default that of the last space."""
         if space is None:
             return next(reversed(self.searchers.values()))
         if space not in self.searchers:
@@ -96,44 +106,27 @@ class State:
         return self.searchers[space]
 
     def rivals(self, dim: int | None) -> list[RoutingSpace]:
-        """What a learned space of a dimension has to beat, beside the plain one, to be used."""
+        """Spaces that a learned space of dimension `dim` must beat, beside the plain one."""
         is_short = dim is not None and dim != self.base.dim
         original, used = self.spaces[0], self.spaces[-1]
         return [original] * is_short + [used] * (used is not original)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
-        """Row numbers of the vertices that answers call by these ids, of any shape; −1 stays."""
-        called = np.asarray(ids)
-        if called.dtype.kind not in "iu":
-            raise ValueError(f"expected integer ids, got dtype {called.dtype}")
+        """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
+        wanted = np.asarray(ids)
+        if wanted.dtype.kind not in "iu":
+            raise ValueError(f"expected integer ids, got dtype {wanted.dtype}")
         labels = np.arange(self.graph.n_vertices) if self.labels is None else self.labels
         order = np.argsort(labels, kind="stable")
-        places = np.searchsorted(labels, called, sorter=order)
-        rows = np.where(called == -1, -1, order[np.minimum(places, len(order) - 1)])
-        unknown = (called != -1) & (labels[rows] != called)
+        places = np.searchsorted(labels, wanted, sorter=order)
+        rows = np.where(wanted == -1, -1, order[np.minimum(places, len(order) - 1)])
+        unknown = (wanted != -1) & (labels[rows] != wanted)
         if unknown.any():
-            raise ValueError(f"expected ids that the index knows, got {called[unknown][0]}")
+            raise ValueError(f"expected ids of the index, got {wanted[unknown][0]}")
         return rows
 
-    def info(self) -> dict[str, Any]:
-        """What the index is, in plain values."""
-        n = self.graph.n_vertices
-        return {
-            "n_vertices": n,
-            "dim": self.base.dim,
-            "metric": self.base.metric,
-            "vectors": str(self.base.rows.dtype),
-            "graph": asdict(report(self.graph)),
-            "spaces": [described(space) for space in self.spaces],
-            "labelled": self.labels is not None,
-            "n_validation": 0 if self.validation is None else len(self.validation.queries),
-            "settings": [asdict(setting) for setting in self.settings.values()],
-            "losses": [asdict(loss) for loss in self.losses.values()],
-            "bytes_per_vector": self.n_bytes / n,
-        }
-
-    def with_spaces(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> State:
-        """Other vectors, other spaces; what was measured of those that are gone is forgotten."""
+    def with_spaces(self, base: BaseVectors, spaces: Sequence[RoutingSpace]) -> IndexState:
+        """Replace vectors and spaces; settings and losses of spaces that change are dropped."""
         original = self.spaces[0] if base is self.base else original_space(base)
         known = {id(each.space): each for each in self.searchers.values() if each.base is base}
         searchers = {
@@ -149,10 +142,11 @@ class State:
             losses={name: loss for name, loss in self.losses.items() if name in kept},
         )
 
-    def with_settings_of(self, other: State, before: State) -> State:
-        """Take over settings that another state has and an earlier one had not, if they hold here.
+    def with_settings_of(self, other: IndexState, before: IndexState) -> IndexState:
+        """Add the settings that `other` has and `before` had not, where they still hold.
 
-        They do where the searcher and the queries that they were measured with are the same.
+        A setting holds if the searcher and the validation queries that it was measured with are
+        those of this state.
         """
         found = {
             key: setting
@@ -164,37 +158,19 @@ class State:
         return replace(self, settings={**self.settings, **found}) if found else self
 
 
-class Current:
-    """The state that an index is in: read at any time, and swapped whole.
-
-    Whoever reads `state` once, and uses nothing else, sees an index that nobody changes.
-    """
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self._change, self._swap = Lock(), Lock()
-        self._changer: int | None = None
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        """Let nobody else change the state, from reading it until it is swapped."""
-        if self._changer == get_ident():
-            raise RuntimeError("expected one change of an index at a time, got one within another")
-        with self._change:
-            self._changer = get_ident()
-            try:
-                yield
-            finally:
-                self._changer = None
-
-    def swap(self, before: State, after: State) -> None:
-        """Put a state in the place of the one that it was made of, which may have new settings."""
-        with self._swap:
-            self.state = after.with_settings_of(self.state, before)
-
-    def add_setting(self, measured: State, setting: Setting) -> None:
-        """Keep a setting, unless the index is no longer what it was measured on."""
-        key = (setting.space, setting.k, setting.target)
-        found = replace(measured, settings={**measured.settings, key: setting})
-        with self._swap:
-            self.state = self.state.with_settings_of(found, self.state)
+def check_labels(labels: NDArray[np.int64], n_vertices: int) -> None:
+    """Refuse labels that are not int64 [n_vertices], distinct and other than −1."""
+    if labels.shape != (n_vertices,) or labels.dtype != np.int64:
+        got = f"{labels.dtype} {list(labels.shape)}"
+        raise ValueError(f"expected labels int64 [{n_vertices}], got {got}")
+    ordered = np.sort(labels)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        vertices = np.flatnonzero(labels == repeated[0])[:2].tolist()
+        got = f"{repeated[0]} for vertices {vertices[0]} and {vertices[1]}"
+        raise ValueError(f"expected distinct labels, got {got}")
+    missing = np.flatnonzero(labels == -1)
+    if len(missing):
+        raise ValueError(
+            f"expected labels other than -1 (no answer), got -1 for vertex {missing[0]}"
+        )

@@ -1,0 +1,67 @@
+"""Renumbering: the same graph and vectors with the vertices in another order."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.graph.graph import Graph, UpperLayer
+from l2route.search.base import BaseVectors
+from l2route.search.layout import aligned_rows
+from l2route.search.space import RoutingSpace
+
+Order = NDArray[np.integer[Any]]
+"""The vertex that becomes vertex i, for each i [n]: a permutation."""
+
+
+def breadth_first_order(graph: Graph) -> NDArray[np.int32]:
+    """The order of a breadth-first search from the entries; unreachable vertices come last."""
+    return _core.breadth_first_order(graph.core)
+
+
+def numbers_in(order: Order) -> NDArray[np.int32]:
+    """The new number of each vertex [n]: the inverse permutation."""
+    numbers = np.empty(len(order), dtype=np.int32)
+    numbers[order] = np.arange(len(order), dtype=np.int32)
+    return numbers
+
+
+def renumber_graph(graph: Graph, order: Order) -> Graph:
+    """The same graph with vertex order[i] as vertex i."""
+    number = numbers_in(order)
+
+    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        return np.where(ids >= 0, number[ids], np.int32(-1))
+
+    layers = []
+    for layer in graph.upper:
+        vertices = number[layer.vertices]
+        ascending = np.argsort(vertices)
+        layers.append(UpperLayer(vertices[ascending], renamed(layer.neighbors[ascending])))
+    return Graph(renamed(graph.neighbors[order]), number[graph.entries], tuple(layers))
+
+
+def renumber_base(base: BaseVectors, order: Order) -> BaseVectors:
+    """The same vectors with row order[i] as row i."""
+    return replace(base, rows=aligned_rows(base.rows, order))
+
+
+def renumber_space(
+    space: RoutingSpace, order: Order, before: BaseVectors, after: BaseVectors
+) -> RoutingSpace:
+    """The same space with row order[i] as row i.
+
+    Args:
+        space: the space.
+        order: the permutation.
+        before: original vectors; a space that shares their rows shares those of `after`.
+        after: original vectors, renumbered.
+    """
+    shares_rows = space.rows is before.rows
+    return replace(
+        space,
+        rows=after.rows if shares_rows else aligned_rows(space.rows, order),
+        bias=None if space.bias is None else space.bias[order],
+    )

@@ -1,0 +1,51 @@
+"""Current: the one reference through which searches see the state of an index."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Lock, get_ident
+
+from l2route.search.setting import Setting
+from l2route.state.state import IndexState
+
+
+class Current:
+    """The current state of an index: read at any time, replaced as a whole.
+
+    A reader takes `state` once and uses only that: it sees the index before a change or after it.
+    Changes run one after another.
+    """
+
+    def __init__(self, state: IndexState) -> None:
+        self.state = state
+        self._change, self._swap = Lock(), Lock()
+        self._changer: int | None = None
+
+    @contextmanager
+    def changing(self) -> Iterator[IndexState]:
+        """Keep other changes out, and give the state to change; `swap` puts in the new one."""
+        if self._changer == get_ident():
+            raise RuntimeError("expected one change of an index at a time, got one within another")
+        with self._change:
+            self._changer = get_ident()
+            try:
+                yield self.state
+            finally:
+                self._changer = None
+
+    def change(self, step: Callable[[IndexState], IndexState]) -> None:
+        """Replace the state by the one that a function makes of it."""
+        with self.changing() as before:
+            self.swap(before, step(before))
+
+    def swap(self, before: IndexState, after: IndexState) -> None:
+        """Put in the state made from `before`, with settings that were measured meanwhile."""
+        with self._swap:
+            self.state = after.with_settings_of(self.state, before)
+
+    def add_setting(self, measured: IndexState, setting: Setting) -> None:
+        """Keep a setting measured on a state, if it holds for the current one."""
+        key = (setting.space, setting.k, setting.target)
+        found = replace(measured, settings={**measured.settings, key: setting})
+        with self._swap:
+            self.state = self.state.with_settings_of(found, self.state)

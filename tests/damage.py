@@ -1,0 +1,92 @@
+"""Wild values for files of an index, and what a damaged index may do: be refused, or answer."""
+
+from __future__ import annotations
+
+import random
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.index import RoutingIndex, load
+
+SIZES = (6, 16, 17, 70, 400)
+"""Dimensions and numbers of vertices of the indexes that are damaged, or nearly."""
+WILD_FLOATS = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0]
+WILD_JSON: list[Any] = [
+    *(None, True, False, -1, 0, 1, 2, 3, *SIZES, 10**9, 2**31, 2**63, 2**64, 10**40),
+    *(0.5, -0.0, 1e308, float("inf"), float("nan"), "", "x", "l2", "ip", "cosine", "original"),
+    *([], [1], {}, {"file": "x"}, [[]], "\0", "..", "\ud800", "int32", "float32", "int64", "void"),
+    *([70, 16], [70], [-1], [70, 16, 1], [0, 16], [2**62, 4], "é" * 300),
+]
+KEYS = ["space0_bias", "labels", "layer0_vertices"]
+LIMITS: tuple[dict[str, Any], ...] = (
+    *({"ef": 9}, {"budget": 10**6}, {"budget": 40}, {"slack": 0.2}),
+    *({"ef": 30, "budget": 200, "rerank": 5}, {"recall": 0.9}),
+)
+
+
+def wild_integers(n: int) -> list[int]:
+    """Integers about 0, about n and at the ends of their types."""
+    return [-(2**31), -n, -2, -1, 0, 1, 2, n - 1, n, n + 1, 2**16, 2**31 - 1]
+
+
+def containers(value: Any) -> list[Any]:
+    """Every object and list of a JSON document that has something in it."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [value] if isinstance(value, dict | list) and value else []
+    return found + [box for each in inner for box in containers(each)]
+
+
+def edit_json(document: Any, rng: random.Random) -> None:
+    """Change, remove, exchange or copy one value of a JSON document, anywhere in it."""
+    box = rng.choice(containers(document) or [[None]])
+    keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
+    key, other = rng.choice(keys), rng.choice(keys)
+    kind = rng.randrange(5)
+    if kind == 0:
+        del box[key]
+    elif kind == 1:
+        box[key], box[other] = box[other], box[key]
+    elif kind == 2 and isinstance(box, list):
+        box.append(deepcopy(box[key]))
+    elif kind == 2:
+        box[rng.choice([f"{other}0", *KEYS])] = deepcopy(box[key])
+    elif kind == 3 and isinstance(box[key], int | float) and not isinstance(box[key], bool):
+        changes = [box[key] + 1, box[key] - 1, box[key] + 16, -box[key], 2 * box[key], 10**6]
+        box[key] = rng.choice(changes)
+    else:
+        box[key] = deepcopy(rng.choice(WILD_JSON))
+
+
+def outcome_of(path: Path, *, mmap: bool, verify: bool) -> str:
+    """Load an index and search every space of it; tell whether it was refused or answered."""
+    try:
+        index = load(path, mmap=mmap, verify=verify)
+    except FileNotFoundError as error:
+        assert str(path) in str(error)  # noqa: PT017 # an error is right, and so is none
+        return "no file"
+    except ValueError as error:
+        assert str(path) in str(error)  # noqa: PT017 # the same
+        assert "expected" in str(error)  # noqa: PT017 # the same
+        return "refused"
+    labels = range(len(index)) if index.labels is None else index.labels.tolist()
+    queries = np.stack([np.ones(index.dim), np.linspace(-1, 1, index.dim)])
+    for space in index.spaces:
+        for limit in LIMITS:
+            _search(index, queries, {-1, *labels}, space=space.name, **limit)
+    index.info()
+    return "index"
+
+
+def _search(index: RoutingIndex, queries: NDArray[Any], known: set[int], **options: Any) -> None:
+    """Search an index: its answers are ids of its own, or it says what it expected instead."""
+    try:
+        found = index.search(queries, k=3, **options)
+    except ValueError as error:
+        assert "expected" in str(error)  # noqa: PT017 # a budget too small, nothing to measure on
+        return
+    assert set(found.ids.ravel().tolist()) <= known
+    assert found.distances.shape == (len(queries), 3)
