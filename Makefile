@@ -51,7 +51,7 @@ sanitize: $(VENV)/core
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/search/test_searcher.py tests/test_index.py tests/state/test_index_files.py tests/files/test_storage.py \
-	  tests/interop/test_imports.py tests/state/test_fuzz_index.py tests/rewiring/test_refine.py tests/search/test_codes.py \
+	  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py tests/state/test_fuzz_index.py tests/rewiring/test_refine.py tests/search/test_codes.py \
 	  tests/search/test_prepared.py tests/search/test_limits.py tests/state/test_forged_indexes.py
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves

@@ -10,7 +10,7 @@ import numpy as np
 
 from l2route.graph.build import GRAPH_KINDS, GraphOptions, build_graph
 from l2route.index import RoutingIndex
-from l2route.interop.imports import from_hnswlib
+from l2route.interop.hnswlib_import import from_hnswlib
 from l2route.search.base import BaseVectors
 from l2route.search.codes import Compression
 from l2route.search.result import SearchResult

@@ -16,7 +16,7 @@ from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph.graph import Graph, UpperLayer, compact_rows
 from l2route.graph.report import hops_from
-from l2route.interop.imports import from_hnswlib, import_hnswlib
+from l2route.interop.hnswlib_import import from_hnswlib, import_hnswlib
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import Searcher
@@ -212,9 +212,9 @@ def test_replaced_elements_have_their_new_labels() -> None:
 
 
 def test_a_label_of_two_elements_is_refused() -> None:
-    """A label may be given twice there; nobody could say which of them is meant."""
+    """Hnswlib takes a label twice; an answer would not say which vector it is."""
     index = hnswlib_index("l2", allow_replace_deleted=True)
     index.mark_deleted(LABELS[3])
     index.add_items(VECTORS[:1] + 9, [LABELS[5]], replace_deleted=True)
-    with pytest.raises(ValueError, match="expected distinct labels"):
+    with pytest.raises(ValueError, match=f"expected distinct labels, got {LABELS[5]} for"):
         import_hnswlib(index)

@@ -49,7 +49,8 @@ from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import Entry
 from l2route.graph.report import report
 from l2route.index import RoutingIndex
-from l2route.interop.imports import from_faiss, from_hnswlib
+from l2route.interop.faiss_import import from_faiss
+from l2route.interop.hnswlib_import import from_hnswlib
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -146,9 +147,9 @@ def build(
         with bar(f"importing from {origin}") as progress:
             progress(0, None)
             if origin == "faiss":
-                index = from_faiss(source, start)
+                index = from_faiss(source, entry=start)
             else:
-                index = from_hnswlib(source, metric, start)
+                index = from_hnswlib(source, metric, entry=start)
     index.save(out)
     print_info(index, as_json)
     _warn_of_graph(index, out)
