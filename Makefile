@@ -52,7 +52,8 @@ sanitize: $(VENV)/core
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
 	  tests/search/test_searcher.py tests/test_index.py tests/state/test_index_files.py tests/files/test_storage.py \
 	  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py tests/state/test_fuzz_index.py tests/rewiring/test_refine.py tests/search/test_codes.py \
-	  tests/search/test_prepared.py tests/search/test_limits.py tests/state/test_forged_indexes.py
+	  tests/search/test_prepared.py tests/search/test_edges.py tests/search/test_slack.py \
+	  tests/search/test_kernels.py tests/state/test_forged_indexes.py
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves
 # that meet, kills, vector files.

@@ -18,6 +18,7 @@ from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at
 from l2route.data.truth import Truth, exact_neighbors
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.space import pca_space
@@ -28,10 +29,10 @@ def plain_search(
 ) -> SearchResult:
     """The baseline: original vectors, or PCA with the same rerank, on the same graph."""
     if dim is None:
-        return index.search(data.query, 1, budget, space="original")
+        return index.search(data.query, 1, budget=budget, space="original")
     space = pca_space(index.base, dim)
     searcher = Searcher(index.graph, space, index.base)
-    return searcher.search(data.query, 1, space.budget(budget, index.dim, rerank))
+    return searcher.search(data.query, 1, limits=Limits(budget, rerank=rerank))
 
 
 def run_cell(
@@ -52,7 +53,7 @@ def run_cell(
         seed=arguments.seed,
     )
     seconds = time.perf_counter() - begin
-    learned = fresh.search(data.query, 1, budget, rerank=rerank)
+    learned = fresh.search(data.query, 1, budget=budget, rerank=rerank)
     plain = plain_search(index, data, budget, rerank, arguments.dim)
     before, after = (recall_at(found.distances, truth.distances, 1) for found in (plain, learned))
     return (

@@ -40,7 +40,7 @@ def given(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Valid
 
 def walked(searcher: Searcher, validation: Validation, setting: Setting) -> SearchResult:
     """What walks with a setting find, and what they cost."""
-    return searcher.search(validation.queries, setting.k, **setting.limits)
+    return searcher.search(validation.queries, setting.k, limits=setting.limits)
 
 
 def said(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:

@@ -1,4 +1,4 @@
-"""The slow, obvious twin of the core's beam search, and small graphs to run both on."""
+"""The slow, obvious twin of the core's beam search, and random graphs to run both on."""
 
 import heapq
 from collections.abc import Callable
@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.graph.graph import Graph
+from l2route.graph.graph import Graph, UpperLayer
+from l2route.search.result import SearchResult
 
 
 @dataclass
 class Walk:
-    """What a search visited, in order, and how many vertices it expanded."""
+    """Vertices visited with their scores, in order, and the number of vertices expanded."""
 
     scores: dict[int, float] = field(default_factory=dict)
     hops: list[int] = field(default_factory=list)
@@ -55,7 +56,10 @@ def beam_search(
 
 @dataclass
 class Slack:
-    """How far beyond the k-th best a walk goes; scores plus the offset are squared distances."""
+    """How far beyond the k-th best a walk goes; scores plus the offset are squared distances.
+
+    The best `kept` vertices stay in the beam in any case.
+    """
 
     k: int
     kept: int
@@ -63,7 +67,7 @@ class Slack:
     offset: float
 
     def limit(self, beam: list[tuple[float, int]]) -> float:
-        """The largest score that the walk may go on from."""
+        """The largest score of a vertex that may still be expanded."""
         if len(beam) < self.k:
             return np.inf
         score = beam[self.k - 1][0]
@@ -73,7 +77,7 @@ class Slack:
 def slack_search(
     graph: Graph, score: Callable[[int], float], budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
-    """The same with a slack: the walk, and the beam that it ends with, nearest first."""
+    """Beam search with a slack: the walk, and the beam at its end, nearest first."""
     walk, expanded = Walk(), set[int]()
     beam: list[tuple[float, int]] = []
     limit = np.inf
@@ -99,3 +103,44 @@ def slack_search(
         walk.n_hops += 1
         visit(graph.neighbors[waiting[0][1]])
     return walk, beam
+
+
+def random_graph(rng: np.random.Generator, n: int, width: int, n_layers: int) -> Graph:
+    """Draw any directed graph, with nested upper layers of any wiring."""
+
+    def rows(vertices: NDArray[np.int32]) -> NDArray[np.int32]:
+        lists = np.full((len(vertices), width), -1, dtype=np.int32)
+        for row in lists:
+            degree = rng.integers(0, width + 1)
+            row[:degree] = rng.choice(vertices, degree)
+        return lists
+
+    everyone = np.arange(n, dtype=np.int32)
+    layers: list[UpperLayer] = []
+    members = everyone
+    for _ in range(n_layers):
+        members = np.sort(rng.choice(members, rng.integers(1, len(members) + 1), replace=False))
+        layers.insert(0, UpperLayer(members, rows(members)))
+    entries = rng.choice(members, 1 if n_layers else rng.integers(1, min(n, 3) + 1), replace=False)
+    return Graph(rows(everyone), entries.astype(np.int32), tuple(layers))
+
+
+def check_found(
+    found: SearchResult, walk: Walk, answers: list[tuple[float, int]], n_rerank: int
+) -> None:
+    """Assert that the core found what the twin found: ids, order, counts and all visited.
+
+    Args:
+        found: of one query, traced.
+        walk: what the twin visited.
+        answers: distances and ids that the twin found, nearest first.
+        n_rerank: true distances that the twin computed.
+    """
+    missing = found.ids.shape[1] - len(answers)
+    assert found.ids[0].tolist() == [v for _, v in answers] + [-1] * missing
+    assert found.n_routing[0] == len(walk.scores)
+    assert found.n_rerank[0] == n_rerank
+    assert found.n_hops[0] == walk.n_hops
+    assert found.trace is not None
+    assert found.trace.of(0).tolist() == list(walk.scores)
+    assert found.trace.hops.tolist() == walk.hops

@@ -32,9 +32,9 @@ from l2route.data.vectors import METRICS
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph
 from l2route.graph.report import report
-from l2route.index import DEFAULT_BUDGET, RoutingIndex, load
+from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
-from l2route.search.limits import Budget
+from l2route.search.limits import DEFAULT_BUDGET, Limits
 from l2route.search.result import SearchResult
 from l2route.search.space import pca_space
 
@@ -81,7 +81,7 @@ def test_answers_are_ordered_true_and_paid_for(
     """
     name = index.spaces[space % len(index.spaces)].name
     try:
-        result = index.search(QUERIES, k, budget, ef, rerank, name)
+        result = index.search(QUERIES, k, budget=budget, ef=ef, rerank=rerank, space=name)
     except ValueError as error:
         assert str(error).startswith("expected")  # noqa: PT017 # too small a budget is refused
         return
@@ -111,7 +111,7 @@ def test_exhaustive_search_is_exact(metric: str) -> None:
         index = built(metric=metric, graph=kind, degree=32, ef_construction=100)
         assert report(index.graph).n_unreachable == 0
         truth = exact_neighbors(VECTORS, QUERIES, 10, metric)
-        for limit in ({"ef": N}, {"budget": N}, {"budget": Budget(N)}):
+        for limit in ({"ef": N}, {"budget": N}):
             found = index.search(QUERIES, k=10, **limit)
             np.testing.assert_array_equal(found.ids, truth.ids)
             np.testing.assert_allclose(found.distances, truth.distances, rtol=1e-4, atol=1e-5)
@@ -145,8 +145,9 @@ def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> N
                 assert same_results(a, b)
     if index.validation is not None:
         assert again.validation is not None
-        found = index.searcher().search(index.validation.queries, 5, ef=20).ids
-        renamed = again.searcher().search(index.validation.queries, 5, ef=20).ids
+        limits = Limits(ef=20)
+        found = index.searcher().search(index.validation.queries, 5, limits=limits).ids
+        renamed = again.searcher().search(index.validation.queries, 5, limits=limits).ids
         recalls = [
             each.validation.judge(each.base, 5)(answers)
             for each, answers in ((index, found), (again, renamed))
@@ -243,9 +244,9 @@ BAD_RERANKS: dict[str, tuple[dict[str, Any], str]] = {
     "all for the rerank": ({"budget": 37, "rerank": 32}, "32 for rerank and 5 .* got 37"),
     "all for the default": ({"budget": 37}, "32 for rerank and 5 for the projection, got 37"),
     "all for k": ({"budget": 100, "k": 96}, "96 for rerank and 5 for the projection, got 100"),
-    "all for the projection": ({"budget": 5, "rerank": 0}, "5 for the projection, got 5"),
+    "all for the projection": ({"budget": 6, "rerank": 1}, "at least 7, .* projection, got 6"),
     "no rerank": ({"budget": 100, "rerank": 0}, "rerank of at least 1"),
-    "no rerank in a Budget": ({"budget": Budget(100, 0)}, "rerank of at least 1"),
+    "no rerank with a beam": ({"ef": 10, "rerank": 0}, "rerank of at least 1"),
     "negative rerank": ({"budget": 100, "rerank": -1}, "rerank of at least .*-1"),
 }
 

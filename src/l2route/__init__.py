@@ -6,11 +6,9 @@ from l2route.index import RoutingIndex, load
 from l2route.interop.faiss_export import to_faiss
 from l2route.interop.faiss_import import from_faiss
 from l2route.interop.hnswlib_import import from_hnswlib
-from l2route.search.limits import Budget
 from l2route.search.result import SearchResult
 
 __all__ = [
-    "Budget",
     "RoutingIndex",
     "SearchResult",
     "from_faiss",

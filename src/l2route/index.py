@@ -27,7 +27,7 @@ from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search.base import BaseVectors
 from l2route.search.calibrate import calibrate
 from l2route.search.codes import Compression
-from l2route.search.limits import Budget
+from l2route.search.limits import DEFAULT_BUDGET, Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Plan, Searcher
 from l2route.search.setting import Setting
@@ -45,8 +45,6 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.options import ModelName, Objective
     from l2route.training.report import Report
 
-DEFAULT_BUDGET = 256
-"""Distance computations of a search that is told nothing else, and that learning is for."""
 DEFAULT_RERANK = 8
 """True distances of those that learning is for, unless there are more neighbours to find."""
 
@@ -180,93 +178,80 @@ class RoutingIndex:
         self,
         queries: object,
         k: int = 10,
-        budget: int | Budget | None = None,
+        *,
+        budget: int | None = None,
         ef: int | None = None,
+        slack: float | None = None,
         rerank: int | None = None,
+        recall: float | None = None,
         space: str | None = None,
         n_threads: int = 0,
         trace: bool = False,
-        slack: float | None = None,
-        recall: float | None = None,
     ) -> SearchResult:
-        """Find the k nearest of each query, within a budget, a beam width, a slack or several.
+        """Find the k nearest neighbours of each query.
+
+        A walk ends at the first of budget, ef and slack that it meets. Without any of them the
+        budget is 256, or twice what rerank and projection take if that is more.
 
         Args:
             queries: [n_queries, dim], or one query [dim].
             k: answers per query; ids −1 and distances inf where fewer are found.
             budget: distance computations per query in units of the original dimension, rerank and
-                projection included; never exceeded. Without any limit it is 256, or twice what
-                rerank and projection take if that is more.
+                projection included; never exceeded.
             ef: beam width, as in hnswlib and faiss.
-            rerank: how many of the budget go to true distances at the end, in spaces whose scores
-                are not true distances; by default what the space was made for, and at least k, or
-                without a budget the whole beam, or with a slack 2k.
+            slack: the walk ends when the next vertex is farther than 1 + slack times the k-th
+                best: 0.1 is a tenth farther. Queries with many vectors nearby take longer, others
+                end sooner, than with one beam width for all. Not under ip.
+            rerank: true distances per query at the end, in spaces whose scores are not true
+                distances. By default with a budget as many as the space was made for, and at least
+                k; without a budget the whole beam, or with a slack 2k.
+            recall: recall@k to reach, in place of budget, ef, slack and rerank: see `setting`.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
-            slack: how much farther than the k-th best a vertex may be for the walk to go on from
-                it, as a share: 0.1 is a tenth. Queries whose neighbourhood is crowded take longer,
-                others are done sooner, than with one beam width for all.
-            recall: in place of budget, ef, slack and rerank, a recall@k that is to be reached: see
-                `setting`.
         """
-        state = self._current.state
-        plan = self._plan(state, k, budget, ef, rerank, space, n_threads, slack, recall)
-        return plan(queries, trace)
+        limits = Limits(budget, ef, slack, rerank)
+        return self._plan(k, limits, recall, space, n_threads)(queries, trace=trace)
 
     def plan(
         self,
         k: int = 10,
-        budget: int | Budget | None = None,
+        *,
+        budget: int | None = None,
         ef: int | None = None,
+        slack: float | None = None,
         rerank: int | None = None,
+        recall: float | None = None,
         space: str | None = None,
         n_threads: int = 0,
-        slack: float | None = None,
-        recall: float | None = None,
     ) -> Plan:
-        """Prepare searches of the same kind, for queries that come one by one.
+        """Prepare a search, for queries that come one by one.
 
-        `plan(queries)` answers as `search(queries, …)` with these arguments, and sooner: what does
-        not depend on the queries is done. A plan is of the index as it is now. It answers so for
-        good, also after `refine`, `renumber`, `learn` or `compress`: make another one after them.
+        `plan(queries)` answers as `search(queries, …)` with the same arguments, and faster. A plan
+        belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress` it
+        still answers as before, so make a new one.
 
         Args:
             k: answers per query.
             budget: distance computations per query.
             ef: beam width.
+            slack: how much farther than the k-th best a walk goes, as a share.
             rerank: true distances at the end.
+            recall: recall@k to reach, in place of budget, ef, slack and rerank.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
-            slack: how much farther than the k-th best a walk goes.
-            recall: a recall@k to reach, in place of budget, ef, slack and rerank.
         """
-        state = self._current.state
-        return self._plan(state, k, budget, ef, rerank, space, n_threads, slack, recall)
+        return self._plan(k, Limits(budget, ef, slack, rerank), recall, space, n_threads)
 
     def _plan(
-        self,
-        state: IndexState,
-        k: int,
-        budget: int | Budget | None,
-        ef: int | None,
-        rerank: int | None,
-        space: str | None,
-        n_threads: int,
-        slack: float | None,
-        recall: float | None,
+        self, k: int, limits: Limits, recall: float | None, space: str | None, n_threads: int
     ) -> Plan:
+        state = self._current.state
         searcher = state.searcher(space)
         if recall is not None:
-            if not budget is ef is slack is rerank is None:
-                raise ValueError(
-                    "expected a recall, or else budget, ef, slack and rerank, got both"
-                )
-            setting = self._setting(state, searcher, recall, k, n_threads)
-            ef, slack, rerank = setting.ef, setting.slack, setting.rerank or None
-        if not isinstance(budget, Budget) and (budget is not None or ef is slack is None):
-            budget = _budget(searcher, budget, k, rerank)
-        return searcher.plan(k, budget, ef, n_threads, rerank, slack, state.labels)
+            check_alone(recall, limits)
+            limits = self._setting(state, searcher, recall, k, n_threads).limits
+        return searcher.plan(k, limits=limits, n_threads=n_threads, labels=state.labels)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
@@ -472,14 +457,14 @@ class RoutingIndex:
         self._current.change(validated)
 
     def setting(
-        self, recall: float, k: int = 10, space: str | None = None, n_threads: int = 0
+        self, recall: float, k: int = 10, *, space: str | None = None, n_threads: int = 0
     ) -> Setting:
-        """The beam width or slack, and the rerank, that reach a recall@k at the least cost.
+        """Find the cheapest limits, by beam width or by slack, that reach a recall@k.
 
-        Measured once, on the validation queries; `save` keeps it.
+        Measured once, on the validation queries; `save` keeps the result.
 
         Args:
-            recall: share of the true k nearest that is to be found.
+            recall: recall@k to reach, in (0, 1].
             k: answers per query.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to measure with; 0 for all cores.
@@ -496,7 +481,7 @@ class RoutingIndex:
             return known
         if state.validation is None:
             raise ValueError(
-                "expected validation queries to measure recall on: "
+                "expected validation queries to measure recall on, got none: "
                 "call learn or validate_with first"
             )
         setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
@@ -516,16 +501,6 @@ class RoutingIndex:
         index = cls.__new__(cls)
         index._current = Current(state)
         return index
-
-
-def _budget(searcher: Searcher, total: int | None, k: int, rerank: int | None) -> Budget:
-    if not searcher.reranks:
-        rerank = 0
-    elif rerank is None:
-        rerank = max(k, searcher.space.rerank)
-    if total is None:
-        total = max(DEFAULT_BUDGET, 2 * (rerank + searcher.space.n_projection))
-    return searcher.space.budget(index_of(total), searcher.base.dim, rerank)
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:

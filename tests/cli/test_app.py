@@ -330,7 +330,7 @@ def test_measuring_a_setting_is_told(workdir: Path, run) -> None:
     line = "search words.l2r --queries data.npz:query -k 5 --recall 0.9"
     code, measured, err = run(line)
     assert code == 0
-    assert "to keep what is found: l2route calibrate words.l2r --recall 0.9 -k 5" in err
+    assert "to keep it: l2route calibrate words.l2r --recall 0.9 -k 5" in err
     assert run(err.split("l2route ")[-1].strip())[0] == 0
     code, kept, err = run(line)
     assert (code, kept, err) == (0, measured, "")

@@ -19,6 +19,7 @@ from l2route.graph.report import hops_from
 from l2route.interop.hnswlib_import import from_hnswlib, import_hnswlib
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 
@@ -130,7 +131,7 @@ def test_entries_and_layers_that_are_gone_are_replaced() -> None:
     flat = remove_vertices(graph, base, gone)
     assert flat.upper == ()
     rest = BaseVectors.of(base.vectors()[~gone], "l2")
-    Searcher(flat, original_space(rest), rest).search(rest.vectors(), 1, ef=30)
+    Searcher(flat, original_space(rest), rest).search(rest.vectors(), 1, limits=Limits(ef=30))
 
 
 def hnswlib_index(space: str, m: int = 16, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Laws of settings: the least that reaches a recall on queries kept for it."""
+"""Laws of settings: the cheapest limits that reach a recall on the validation queries."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from l2route.evaluation.measure import measure
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.setting import Setting
 from l2route.search.validation import DEPTH, N_KEPT, Validation
 
@@ -40,14 +41,14 @@ def recall_of(index: RoutingIndex, k: int, **limits: Any) -> float:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [1, 10])
 def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: int) -> None:
-    """With as many true distances; the recall that it tells is the one that it has.
+    """No narrower width with the same rerank reaches it, and `recall` is the recall measured.
 
-    Inner products are no distances, so that for them it is a beam width, for others the slack.
+    Inner products are not distances, so their settings have a beam width.
     """
     index = built(metric=metric)
     index.compress("int8")
     setting = index.setting(0.8, k)
-    assert setting.recall == pytest.approx(recall_of(index, k, **setting.limits))
+    assert setting.recall == pytest.approx(recall_of(index, k, **asdict(setting.limits)))
     assert setting.recall >= 0.8
     narrower = (
         replace(setting, slack=setting.slack - 0.001)
@@ -57,17 +58,17 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
         else None
     )
     if narrower is not None:
-        assert recall_of(index, k, **narrower.limits) < 0.8
+        assert recall_of(index, k, **asdict(narrower.limits)) < 0.8
     if metric == "ip":
         assert setting.ef is not None
 
 
-def test_limits_are_what_a_search_is_told() -> None:
-    """Of a beam or a slack the one that it has; no rerank where scores are true."""
+def test_a_setting_gives_limits() -> None:
+    """A setting gives its beam width or its slack, and its rerank, as limits."""
     beam = Setting("original", 10, 0.9, 0, 0.91, ef=20)
-    assert beam.limits == {"ef": 20, "slack": None, "rerank": None}
+    assert beam.limits == Limits(ef=20, rerank=0)
     slack = Setting("learned", 10, 0.9, 15, 0.91, slack=0.1)
-    assert slack.limits == {"ef": None, "slack": 0.1, "rerank": 15}
+    assert slack.limits == Limits(slack=0.1, rerank=15)
 
 
 def test_one_of_two_equal_vectors_is_as_good_as_the_other() -> None:
@@ -94,7 +95,7 @@ def test_rounded_vectors_are_found(metric: str) -> None:
         index.compress(None, vectors)
         truth = exact_neighbors(index.base.vectors(), VALIDATION, 10, metric)
         rows.append(measure(index, VALIDATION, truth, ef=100))
-        found = index.searcher().search(VALIDATION, 10, ef=100).ids
+        found = index.searcher().search(VALIDATION, 10, limits=Limits(ef=100)).ids
         recalls.append(index.validation.judge(index.base, 10)(found))
     assert rows[0].recall_at_10 == recalls[0] > 0.9
     assert recalls[1] == pytest.approx(recalls[0], abs=0.002)
@@ -115,11 +116,11 @@ def test_searching_for_a_recall_uses_the_setting() -> None:
     """Answers are those of its beam and rerank, in any space."""
     index = built(pca_dim=12)
     for space in (None, "original"):
-        setting = index.setting(0.7, 10, space)
+        setting = index.setting(0.7, 10, space=space)
         found = index.search(VALIDATION, 10, recall=0.7, space=space)
-        expected = index.search(VALIDATION, 10, space=space, **setting.limits)
+        expected = index.search(VALIDATION, 10, space=space, **asdict(setting.limits))
         np.testing.assert_array_equal(found.ids, expected.ids)
-    assert index.setting(0.7, 10, "original").rerank == 0  # its scores are true
+    assert index.setting(0.7, 10, space="original").rerank == 0  # its scores are true
 
 
 def test_a_setting_is_measured_once_and_saved(
@@ -139,7 +140,7 @@ def test_more_recall_takes_a_wider_beam() -> None:
     """And all of them may be asked for, where a walk reaches all."""
     index = built(graph="nsg", degree=32)
     settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
-    costs = [index.search(VALIDATION, **one.limits).n_routing.mean() for one in settings]
+    costs = [index.search(VALIDATION, **asdict(one.limits)).n_routing.mean() for one in settings]
     assert costs == sorted(costs)
     assert recall_of(index, 10, recall=1.0) == 1.0
 
@@ -190,10 +191,9 @@ def test_queries_are_kept_up_to_a_number() -> None:
         ({"recall": float("nan")}, r"expected a recall in \(0, 1\], got nan"),
         ({"recall": 0.9, "k": 0}, r"expected k in \[1, 100\], which the index keeps, got 0"),
         ({"recall": 0.9, "k": 101}, r"expected k in \[1, 100\], which the index keeps, got 101"),
-        ({"recall": 0.9, "ef": 10}, "expected a recall, or else budget, ef, slack and rerank"),
-        ({"recall": 0.9, "budget": 100}, "expected a recall, or else budget, ef, slack and rerank"),
-        ({"recall": 0.9, "slack": 0.1}, "expected a recall, or else budget, ef, slack and rerank"),
-        ({"recall": 0.9, "rerank": 100}, "expected a recall, or else budget, ef, slack and rerank"),
+        ({"recall": 0.9, "ef": 10}, "expected a recall, or else .*, got recall=0.9 with ef=10$"),
+        ({"recall": 0.9, "budget": 100, "slack": 0.1}, "with budget=100, slack=0.1$"),
+        ({"recall": 0.9, "rerank": 100}, "got recall=0.9 with rerank=100$"),
         ({"recall": 0.9, "space": "none"}, "expected a space of original, got 'none'"),
     ],
 )
@@ -209,5 +209,41 @@ def test_without_queries_no_recall_can_be_asked_for() -> None:
         RoutingIndex.build(VECTORS[:50]).search(VALIDATION, recall=0.9)
     with pytest.raises(ValueError, match="expected queries"):
         built().validate_with(np.zeros((0, DIM)))
-    with pytest.raises(ValueError, match="expected a setting that can be searched with"):
-        Setting("original", 10, 0.9, 0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"k": 0}, "k of at least 1, got 0"),
+        ({"rerank": -1}, "rerank of at least 0, got -1"),
+        ({"ef": None}, "either ef or slack, got ef None and slack None"),
+        ({"slack": 0.5}, "either ef or slack, got ef 20 and slack 0.5"),
+        ({"ef": -1}, "a finite ef or slack of at least 0, got -1"),
+        ({"ef": None, "slack": float("nan")}, "a finite ef or slack of at least 0, got nan"),
+    ],
+)
+def test_a_setting_that_cannot_be_searched_with_is_refused(
+    wrong: dict[str, Any], message: str
+) -> None:
+    """Each condition has its own message."""
+    setting = Setting("original", 10, 0.9, 0, 0.91, ef=20)
+    with pytest.raises(ValueError, match=f"expected a setting with {message}"):
+        replace(setting, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("queries", "neighbors", "message"),
+    [
+        ((5,), (5, 3), r"queries with two axes, got shape \[5\]"),
+        ((5, DIM), (5,), r"neighbours with two axes, got shape \[5\]"),
+        ((0, DIM), (0, 3), "at least 1 validation query, got 0"),
+        ((5, DIM), (4, 3), "neighbours of 5 validation queries, got 4"),
+        ((5, DIM), (5, 0), "at least 1 neighbour of each validation query, got 0"),
+    ],
+)
+def test_validation_arrays_that_do_not_fit_are_refused(
+    queries: tuple[int, ...], neighbors: tuple[int, ...], message: str
+) -> None:
+    """Each condition has its own message."""
+    with pytest.raises(ValueError, match=f"expected .*{message}"):
+        Validation(np.zeros(queries, np.float32), np.zeros(neighbors, np.int32))

@@ -26,6 +26,7 @@ from l2route.search.codes import (
     to_float16,
 )
 from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import MAX_CODED_DIMS, Codes, RoutingSpace, original_space, pca_space
 from scores_twin import packed_rows, padded_to, scores_of
@@ -210,7 +211,7 @@ def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
         found = []
         for each in (space, smaller):
             searcher = Searcher(index.graph, each, base)
-            ids = searcher.search(QUERIES, 100, ef=N, rerank=100).ids
+            ids = searcher.search(QUERIES, 100, limits=Limits(ef=N, rerank=100)).ids
             found.append([set(row.tolist()) for row in ids])
         shared = [len(a & b) for a, b in zip(*found, strict=True)]
         assert np.mean(shared) > 96

@@ -10,6 +10,7 @@ from l2route import RoutingIndex
 from l2route.data.public import demo_words
 from l2route.search.calibrate import calibrate
 from l2route.search.layout import pad_rows
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation
@@ -55,7 +56,7 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     validation = Validation.of(problem.base, problem.validation.queries[CHOOSING])
     searcher = Searcher(problem.graph, plain, problem.base)
     setting, n_bytes = calibrate(searcher, validation, K, RECALL)
-    found = searcher.search(validation.queries, K, **setting.limits)
+    found = searcher.search(validation.queries, K, limits=setting.limits)
     assert validation.judge(problem.base, K)(found.ids) >= RECALL
     assert aim.options.rerank == max(setting.rerank, 2 * K)
     routed = np.ceil(found.n_routing.mean())
@@ -124,7 +125,9 @@ def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: Routing
         pass
     queries = problem.validation.queries
     own, start, end = (
-        Searcher(problem.graph, space, problem.base).search(queries, K, ef=20, rerank=10)
+        Searcher(problem.graph, space, problem.base).search(
+            queries, K, limits=Limits(ef=20, rerank=10)
+        )
         for space in (plain, run.space_at(0.0), run.space_at(1.0))
     )
     assert (own.ids == start.ids).mean() > 0.98

@@ -12,7 +12,7 @@ from l2route.data.truth import Truth, exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
-from l2route.search.limits import Budget
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 from l2route.training import problem as posing
@@ -135,7 +135,9 @@ def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
     np.testing.assert_array_equal(problem.targets, truth.ids)
     space = original_space(index.base)
     queries = problem.validation.queries
-    found = Searcher(index.graph, space, index.base).search(queries, 3, Budget(OPTIONS.budget))
+    found = Searcher(index.graph, space, index.base).search(
+        queries, 3, limits=Limits(OPTIONS.budget)
+    )
     true = exact_neighbors(index.base.vectors(), queries, 100).ids
     np.testing.assert_array_equal(problem.validation.neighbors, true)
     shares = np.array(
@@ -172,8 +174,7 @@ def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
     hubs = find_hubs(problem, OPTIONS)
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
     sample = problem.train[: posing.N_ASKED]
-    budget = searcher.space.budget(OPTIONS.budget, DIM, 0)
-    trace = searcher.search(sample, 1, budget, trace=True).trace
+    trace = searcher.search(sample, 1, limits=Limits(OPTIONS.budget), trace=True).trace
     assert trace is not None
     passing = np.zeros(2000)
     for query in range(len(sample)):

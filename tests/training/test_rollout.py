@@ -12,7 +12,7 @@ from l2route import _core
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
-from l2route.search.limits import Budget
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace
 
@@ -554,10 +554,10 @@ def test_no_temperature_is_the_search(budget: int, has_bias: bool) -> None:
     """At temperature 0 a rollout visits what a search of the same space visits, in order."""
     world = make_world(11, has_bias=has_bias)
     base = BaseVectors(pad_rows(world.rows[:, :6]), 6, "l2")
-    space = RoutingSpace(world.rows, 6, "ip", bias=world.bias)
+    space = RoutingSpace(world.rows, 6, "ip", bias=world.bias, name="walked")
     searcher = Searcher(world.graph, space, base)
     queries = np.ascontiguousarray(world.queries[:, :6])
-    trace = searcher.search(queries, k=1, budget=Budget(budget, 1), trace=True).trace
+    trace = searcher.search(queries, 1, limits=Limits(budget + 1, rerank=1), trace=True).trace
     assert trace is not None
     lessons = run_core(world, Options(budget=budget, temperature=0.0))
     np.testing.assert_array_equal(lessons.offsets, trace.offsets)

@@ -18,7 +18,7 @@ from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import UpperLayer
 from l2route.models.protocol import GraphFilter, space_of
-from l2route.search.limits import Budget
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 from l2route.training import problem as posing
@@ -95,8 +95,8 @@ def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
     plain = Searcher(problem.graph, original_space(problem.base), problem.base)
     fresh = Searcher(problem.graph, space, problem.base)
     first, second = (
-        searcher.search(problem.validation.queries, 1, budget)
-        for searcher, budget in ((plain, Budget(200)), (fresh, Budget(200, 8)))
+        searcher.search(problem.validation.queries, 1, limits=limits)
+        for searcher, limits in ((plain, Limits(200)), (fresh, Limits(208, rerank=8)))
     )
     assert (first.ids == second.ids).mean() > 0.98
 

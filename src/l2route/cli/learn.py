@@ -22,7 +22,8 @@ from l2route.cli.progress import learning_bars
 from l2route.cli.query import read_named
 from l2route.files.formats import read_array
 from l2route.files.memory import available_bytes
-from l2route.index import DEFAULT_BUDGET, RoutingIndex
+from l2route.index import RoutingIndex
+from l2route.search.limits import DEFAULT_BUDGET
 from l2route.training.footprint import expected_bytes
 from l2route.training.options import ModelName, Objective
 
@@ -92,7 +93,7 @@ def learn(
     as_json: Json = False,
 ) -> None:
     """Learn from training queries where to walk; searches of the index then use it."""
-    if recall is not None and not budget is rerank is None:
+    if recall is not None and (budget is not None or rerank is not None):
         raise ValueError("expected --recall, or else --budget and --rerank, got both")
     if rerank is not None and k > rerank:
         raise ValueError(f"expected -k of at most the rerank, {rerank}, got {k}")

@@ -151,7 +151,7 @@ def calibrate(
 ) -> None:
     """Find the setting that reaches a recall at the least cost, and keep it in the index."""
     with changed(index, out, queries) as opened:
-        setting = asdict(opened.setting(recall, k, space, threads))
+        setting = asdict(opened.setting(recall, k, space=space, n_threads=threads))
     print(json.dumps(setting) if as_json else _setting(setting))
 
 

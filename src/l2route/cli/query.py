@@ -1,11 +1,12 @@
-"""The command line's part for queries: `search` and `evaluate`."""
+"""The commands `search` and `evaluate`."""
 
 import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -27,12 +28,14 @@ from l2route.cli.progress import bar
 from l2route.data.metrics import N_ANSWERS
 from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
 from l2route.data.vectors import check_vectors
-from l2route.evaluation.measure import measure, measure_all
+from l2route.evaluation.measure import measure
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz
 from l2route.index import RoutingIndex, load
-from l2route.search.searcher import Searcher
+from l2route.search.limits import Limits, check_alone
+from l2route.search.result import SearchResult
+from l2route.search.space import RoutingSpace
 
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
@@ -40,12 +43,10 @@ Budgets = Annotated[
 Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
 Rerank = Annotated[
     int | None,
-    typer.Option(
-        callback=at_least(0), help="Of the budget, true distances at the end, if routing needs it."
-    ),
+    typer.Option(callback=at_least(0), help="True distances at the end, if routing needs them."),
 ]
 FIRST_BUDGET = 128
-"""The least budget that is measured by default, unless nothing of it were left for the walk."""
+"""Least budget measured by default, unless rerank and projection take more than half of it."""
 
 
 def search(
@@ -59,9 +60,7 @@ def search(
     rerank: Rerank = None,
     slack: Annotated[
         float | None,
-        typer.Option(
-            callback=at_least(0), help="How much farther than the k-th best a walk may go."
-        ),
+        typer.Option(callback=at_least(0), help="How much farther than the k-th best a walk goes."),
     ] = None,
     recall: Annotated[
         float | None,
@@ -74,46 +73,36 @@ def search(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Answer queries; print them, or keep them in a file."""
-    if recall is not None and not budget is ef is slack is rerank is None:
-        raise ValueError("expected --recall, or else --budget, --ef, --slack and --rerank")
+    """Answer queries; print the answers, or write them to a file."""
+    limits = Limits(budget, ef, slack, rerank)
+    if recall is not None:
+        check_alone(recall, limits)
     opened = load(index)
     if recall is not None:
         _tell_of_measuring(opened, index, recall, k, space)
     result = opened.search(
-        read_array(queries),
-        k,
-        budget,
-        ef,
-        rerank,
-        space,
-        threads,
-        slack=slack,
-        recall=recall,
+        read_array(queries), k, **asdict(limits), recall=recall, space=space, n_threads=threads
     )
     if out is not None:
-        write_npz(
-            out,
-            {
-                "ids": result.ids,
-                "distances": result.distances,
-                "n_computed": result.n_computed,
-                "n_hops": result.n_hops,
-            },
-        )
+        names = ("ids", "distances", "n_computed", "n_hops")
+        write_npz(out, {name: getattr(result, name) for name in names})
     elif as_json:
-        rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
-        answers = [
-            {
-                "ids": [i for i in ids if i >= 0],
-                "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
-            }
-            for ids, distances in rows
-        ]
-        print(json.dumps({"answers": answers}))
+        print(json.dumps({"answers": _answers(result)}))
     else:
         for row, ids in enumerate(result.ids.tolist()):
             print(f"{row}: {' '.join(str(i) for i in ids if i >= 0)}")
+
+
+def _answers(result: SearchResult) -> list[dict[str, list[float]]]:
+    """Ids and distances of each query, without padding."""
+    rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
+    return [
+        {
+            "ids": [i for i in ids if i >= 0],
+            "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
+        }
+        for ids, distances in rows
+    ]
 
 
 def evaluate(
@@ -128,11 +117,11 @@ def evaluate(
     rerank: Rerank = None,
     slack: Annotated[
         str | None,
-        typer.Option(help="How much farther than the k-th best walks may go, e.g. 0.05,0.1."),
+        typer.Option(help="How much farther than the k-th best a walk goes, e.g. 0.05,0.1."),
     ] = None,
     recall: Annotated[
         str | None,
-        typer.Option(help="Recalls whose settings the index finds or has, e.g. 0.9,0.95."),
+        typer.Option(help="Recalls to reach by settings of the index, e.g. 0.9,0.95."),
     ] = None,
     space: Space = None,
     threads: Threads = 1,
@@ -144,27 +133,27 @@ def evaluate(
 ) -> None:
     """Measure recall, distance computations, hops and time at each setting."""
     budgets, efs = numbers("--budget", budget, 1), numbers("--ef", ef, 1)
-    limits: list[dict[str, Any]] = [
-        {"slack": each, "rerank": rerank} for each in fractions("--slack", slack)
-    ]
-    recalls = fractions("--recall", recall, 1)
-    if recalls and rerank is not None:
-        raise ValueError("expected --recall, which finds its own rerank, or --rerank, got both")
+    slacks, recalls = fractions("--slack", slack), fractions("--recall", recall, 1)
+    for each in recalls:
+        check_alone(each, Limits(rerank=rerank))
     opened = load(index)
     probes = check_vectors("queries", read_array(queries), opened.dim)
+    if not (budgets or efs or slacks or recalls):
+        budgets = _default_budgets(opened.searcher(space).space, rerank)
+    every = [
+        Limits(one_budget, one_ef, rerank=rerank)
+        for one_budget in budgets or (None,)
+        for one_ef in efs or (None,)
+        if budgets or efs
+    ]
+    every += [Limits(slack=each, rerank=rerank) for each in slacks]
     for each in recalls:
         _tell_of_measuring(opened, index, each, N_ANSWERS, space)
-        limits.append(opened.setting(each, N_ANSWERS, space).limits)
-    if not budgets and not efs and not limits:
-        budgets = _default_budgets(opened.searcher(space), rerank)
+        every.append(opened.setting(each, N_ANSWERS, space=space).limits)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
-    rows = []
-    if budgets or efs:
-        rows = measure_all(
-            opened, probes, known, budgets, efs, rerank=rerank, space=space, n_threads=threads
-        )
-    rows += [
-        measure(opened, probes, known, space=space, n_threads=threads, **each) for each in limits
+    rows = [
+        measure(opened, probes, known, **asdict(each), space=space, n_threads=threads)
+        for each in every
     ]
     context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
     if plot is not None:
@@ -180,27 +169,25 @@ def evaluate(
 def _tell_of_measuring(
     index: RoutingIndex, path: Path, recall: float, k: int, space: str | None
 ) -> None:
-    """Say that a setting is measured now, if it is, and what would keep it."""
+    """Tell the user if a setting is measured now, and which command would keep it."""
     name = index.searcher(space).space.name
     kept = {(each["space"], each["k"], each["target"]) for each in index.info()["settings"]}
     if index.validation is None or (name, k, recall) in kept:
         return
     named = "" if space is None else f" --space {shlex.quote(space)}"
     print(
-        f"l2route: measuring now, on {len(index.validation.queries):,} queries of the index, what "
-        f"reaches a recall@{k} of {recall:g}; to keep what is found: "
+        f"l2route: measuring now, on {len(index.validation.queries):,} validation queries, a "
+        f"setting that reaches a recall@{k} of {recall:g}; to keep it: "
         f"l2route calibrate {shlex.quote(str(path))} --recall {recall:g} -k {k}{named}",
         file=sys.stderr,
     )
 
 
-def _default_budgets(searcher: Searcher, rerank: int | None) -> list[int]:
+def _default_budgets(space: RoutingSpace, rerank: int | None) -> list[int]:
     """Three budgets, each twice the one before."""
-    taken = searcher.space.n_projection
-    if searcher.reranks:
-        taken += max(N_ANSWERS, searcher.space.rerank) if rerank is None else rerank
+    n_rerank = Limits(rerank=rerank).resolve(space, N_ANSWERS).rerank
     first = FIRST_BUDGET
-    while first < 2 * taken:
+    while first < 2 * (n_rerank + space.n_projection):
         first *= 2
     return [first, 2 * first, 4 * first]
 
@@ -219,12 +206,12 @@ def _truth(
 
 
 def read_named(index: RoutingIndex, source: str, n_queries: int) -> NDArray[np.int64]:
-    """True neighbours out of a file, called as answers call them."""
+    """Read true neighbours from a file, by the ids of answers [n_queries, depth]."""
     highest = len(index) - 1 if index.labels is None else int(index.labels.max())
     return read_truth(source, highest + 1, n_queries)
 
 
 def _writable(directory: Path) -> Path | None:
-    """The directory, unless its owner has closed it, which binds the superuser too."""
+    """The directory, or None if it is read-only, also for the superuser."""
     is_open = bool(directory.stat().st_mode & 0o222)
     return directory if is_open and os.access(directory, os.W_OK) else None

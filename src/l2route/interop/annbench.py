@@ -139,13 +139,12 @@ class L2Route:
         if self.index is None:
             raise RuntimeError("expected fit before a query")
         is_beam = self.width >= 1
-        reranks = self.index.searcher().reranks
         found = self.index.search(
             queries,
             n,
             ef=int(self.width) if is_beam else None,
             slack=None if is_beam else float(self.width),
-            rerank=self.rerank * n if reranks else None,
+            rerank=self.rerank * n,
             n_threads=n_threads,
         ).ids
         return [ids[ids >= 0] for ids in found]  # runners look up the vector of every id

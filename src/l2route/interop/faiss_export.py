@@ -71,7 +71,7 @@ def to_faiss(
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
     searcher = index.searcher(space)
     graph = _with_one_entry(index.graph)
-    if not searcher.reranks:
+    if searcher.space.is_exact:
         made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric), ef), []
     else:
         routing = _routing_of(searcher.space, index.base)

@@ -23,6 +23,7 @@ from l2route.graph.entry import Entry
 from l2route.index import RoutingIndex, load
 from l2route.reproduce.plan import Cell, Method
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space, pca_space
@@ -219,8 +220,8 @@ class Workshop:
         for name, dim in (("original", None), ("pca", job.dim)):
             index = self._index(job, dim)
             space = pca_space(index.base, job.dim)
-            budget = space.budget(job.budget, index.dim, job.k)
-            found = Searcher(index.graph, space, index.base).search(queries, 1, budget)
+            limits = Limits(job.budget, rerank=job.k)
+            found = Searcher(index.graph, space, index.base).search(queries, 1, limits=limits)
             recalls[name] = recall_at(found.distances, nearest, 1)
         return max(recalls, key=lambda name: recalls[name])
 
@@ -240,10 +241,10 @@ class Workshop:
 
     def _measure(self, searcher: Searcher, job: Job) -> dict[str, NDArray[Any]]:
         queries = self.source.data.query
-        budget = searcher.space.budget(job.budget, self.dim, job.k)
+        limits = Limits(job.budget, rerank=job.k)
 
         def search(some: NDArray[np.float32], trace: bool = False) -> SearchResult:
-            return searcher.search(some, 1, budget, n_threads=1, trace=trace)
+            return searcher.search(some, 1, limits=limits, n_threads=1, trace=trace)
 
         found = search(queries, trace=True)
         trace, targets = found.trace, self.truth(queries).ids[:, 0]

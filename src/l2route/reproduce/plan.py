@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from l2route.files.require import require
 from l2route.graph.build import GRAPH_KINDS, GraphKind
-from l2route.search.limits import Budget
+from l2route.search.limits import left_for_routing
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 
 EXPERIMENTS = ("table1", "routing", "ablation", "sota")
@@ -173,8 +173,10 @@ def _rdcs(budget: int, compression: int, k: int, dim: int) -> int:
     """What a budget leaves to route with; below 1 if nothing."""
     if dim < compression:
         return 0
+    routing_dim = dim // compression
+    n_projection = routing_dim if routing_dim != dim else 0
     try:
-        return Budget.of_total(budget, dim, dim // compression, k).routing
+        return left_for_routing(budget, k, n_projection, routing_dim, dim)
     except ValueError:
         return 0
 

@@ -21,6 +21,7 @@ from l2route.graph.knn import knn_lists
 from l2route.graph.report import hops_from
 from l2route.reproduce.toy_plot import Drawing, Panel, plot_toy
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace, original_space
 from l2route.training.log import Event
@@ -309,7 +310,9 @@ def walk_greedily(
     graph: Graph, space: RoutingSpace, base: BaseVectors, queries: NDArray[np.float32]
 ) -> Walks:
     """Walk for each query [n, 2] from the start to ever better neighbours: a beam of width 1."""
-    found = Searcher(graph, space, base).search(queries, 1, ef=1, n_threads=1, trace=True)
+    found = Searcher(graph, space, base).search(
+        queries, 1, limits=Limits(ef=1), n_threads=1, trace=True
+    )
     assert found.trace is not None
     nearest, offsets = nearest_of(base, queries), found.trace.offsets
     is_nearest = found.trace.vertices == np.repeat(nearest, np.diff(offsets))

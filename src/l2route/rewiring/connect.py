@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from l2route.files.progress import Progress, ignore
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 
@@ -69,7 +70,9 @@ def nearest_found(
     progress(0, len(ids))
     for begin in range(0, len(ids), BLOCK):
         part = slice(begin, begin + BLOCK)
-        result = searcher.search(vectors[ids[part]], k, ef=2 * k, n_threads=n_threads)
+        result = searcher.search(
+            vectors[ids[part]], k, limits=Limits(ef=2 * k), n_threads=n_threads
+        )
         found[part], nearness[part] = result.ids, result.distances[:, 0]
         progress(min(begin + BLOCK, len(ids)), len(ids))
     return found, nearness

@@ -1,57 +1,57 @@
-"""Which setting reaches a recall, measured on queries that an index keeps for it."""
+"""Search for the cheapest setting that reaches a recall on validation queries."""
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation
 
 RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-"""True distances that are tried, in answers asked for."""
+"""Values of rerank that are tried, as multiples of k."""
 WIDEST_BEAM = 4096
-"""Beam beyond which a recall counts as out of reach."""
+"""Widest beam that is tried before a recall counts as out of reach."""
 SATURATED = 0.02
-"""Share of the missing recall that a beam of twice the width must bring for a wider one to be
-tried."""
+"""If doubling a width gains less than this share of the missing recall, no wider one is tried."""
 
 
 class OutOfReachError(ValueError):
-    """No setting reaches the recall that was asked for."""
+    """No setting reaches the recall asked for."""
 
 
 def calibrate(
     searcher: Searcher, validation: Validation, k: int, target: float, n_threads: int = 0
 ) -> tuple[Setting, float]:
-    """The setting that reads the fewest bytes of vectors among those that reach a recall@k.
+    """Find the setting that reaches a recall@k and reads the fewest bytes of vectors.
 
     Args:
-        searcher: what is to search.
-        validation: queries that it did not learn from.
+        searcher: the searcher to calibrate.
+        validation: queries held out from learning.
         k: answers per query.
         target: recall@k to reach, in (0, 1].
         n_threads: threads to use; 0 for all cores.
 
     Returns:
-        The setting, and the bytes that a query then reads.
+        The setting, and the mean number of bytes that it reads per query.
     """
     if not 0 < target <= 1:
         raise ValueError(f"expected a recall in (0, 1], got {target}")
     depth = validation.neighbors.shape[1]
     if not 1 <= k <= depth:
         raise ValueError(f"expected k in [1, {depth}], which the index keeps, got {k}")
-    kinds: list[type[_Trial]] = [_Beams]
+    knobs: list[type[_Trial]] = [_Beams]
     if searcher.space.origin is not None:
-        kinds.append(_Slacks)
-    tries = [_cheapest(kind, searcher, validation, k, target, n_threads) for kind in kinds]
+        knobs.append(_Slacks)
+    tries = [_cheapest(knob, searcher, validation, k, target, n_threads) for knob in knobs]
     reached = [(cost, setting) for cost, setting, _ in tries if setting is not None]
     if not reached:
         best = max(best for _, _, best in tries)
-        expected = f"a recall@{k} in reach, which is up to {best:.4f}"
-        raise OutOfReachError(f"expected {expected}, got {target}")
+        raise OutOfReachError(
+            f"expected a recall@{k} in reach, which is up to {best:.4f}, got {target}"
+        )
     cost, setting = min(reached, key=lambda pair: pair[0])
     return setting, cost
 
@@ -59,46 +59,56 @@ def calibrate(
 def cheapest_beam(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
-    """The cheapest setting by beam width; None if none reaches the recall."""
-    return _cheapest(_Beams, searcher, validation, k, target, 0)[1]
+    """Find the cheapest setting by beam width; None if none reaches the recall."""
+    return _cheapest(_Beams, searcher, validation, k, target)[1]
 
 
 def cheapest_slack(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
-    """The cheapest setting by slack; None if none reaches the recall."""
-    return _cheapest(_Slacks, searcher, validation, k, target, 0)[1]
+    """Find the cheapest setting by slack; None if none reaches the recall."""
+    return _cheapest(_Slacks, searcher, validation, k, target)[1]
 
 
 def _cheapest(
-    kind: "type[_Trial]",
+    knob: "type[_Trial]",
     searcher: Searcher,
     validation: Validation,
     k: int,
     target: float,
-    n_threads: int,
+    n_threads: int = 0,
 ) -> tuple[float, Setting | None, float]:
-    """The cheapest setting of a kind with its cost, and the best recall that was met."""
+    """Cost and setting of the cheapest that a knob reaches, and the best recall measured."""
     cost, chosen, best = np.inf, None, 0.0
     known: int | None = None
-    reranks = sorted({round(k * share) for share in RERANKS}) if searcher.reranks else [0]
-    for rerank in reranks:
-        trial = kind(searcher, validation, k, rerank, n_threads)
+    is_exact = searcher.space.is_exact
+    for rerank in [0] if is_exact else sorted({round(k * share) for share in RERANKS}):
+        trial = knob(searcher, validation, k, rerank, n_threads)
         width = trial.narrowest(target, known)
         best = max(best, *trial.recalls.values())
         if width is None:
             continue
         if trial.costs[width] >= cost:
-            break  # more of them cost more than the shorter walk saves
+            break  # a larger rerank costs more than the shorter walk saves
         cost, known = trial.costs[width], width
+        limits = trial.limits(width)
         chosen = Setting(
-            searcher.space.name, k, target, rerank, trial.recalls[width], **trial.limit(width)
+            searcher.space.name,
+            k,
+            target,
+            rerank,
+            trial.recalls[width],
+            ef=limits.ef,
+            slack=limits.slack,
         )
     return cost, chosen, best
 
 
 class _Trial(ABC):
-    """Walks of several lengths with as many true distances; how long is a whole number, a width."""
+    """Memoised recall and cost of one knob at a fixed rerank.
+
+    A knob is a limit that makes walks longer, set by a whole number, its width.
+    """
 
     def __init__(
         self, searcher: Searcher, validation: Validation, k: int, rerank: int, n_threads: int
@@ -110,19 +120,19 @@ class _Trial(ABC):
         self.costs: dict[int, float] = {}
 
     @abstractmethod
-    def limit(self, width: int) -> dict[str, Any]:
-        """What a width is to a search."""
+    def limits(self, width: int) -> Limits:
+        """Limits of a search at a width."""
 
     @abstractmethod
     def ends(self) -> tuple[int, int, int]:
-        """The narrowest, the first to try and the widest."""
+        """The narrowest width, the first to try and the widest."""
 
     def narrowest(self, target: float, known: int | None) -> int | None:
         """The narrowest width that reaches a recall; None if none does.
 
         Args:
-            target: the recall.
-            known: a width that reached it with fewer true distances, if there is one.
+            target: the recall@k.
+            known: a width that reached it with a smaller rerank; None if there is none.
         """
         floor, first, _ = self.ends()
         if known is not None:
@@ -137,11 +147,11 @@ class _Trial(ABC):
             low, high = (low, middle) if self._recall(middle) >= target else (middle, high)
         if self._recall(low) >= target:
             high = low
-        self._recall(high)  # its cost is asked for
+        self._recall(high)  # so that `costs` has it
         return high
 
     def _widen(self, width: int, target: float) -> int | None:
-        """The first width to reach a recall, twice the one before each time."""
+        """Double a width until it reaches a recall; None if it saturates below."""
         before: float | None = None
         while (recall := self._recall(width)) < target:
             is_saturated = before is not None and recall - before < SATURATED * (target - recall)
@@ -151,9 +161,9 @@ class _Trial(ABC):
         return width
 
     def _narrow(self, floor: int, width: int, target: float) -> tuple[int, int]:
-        """Two widths around the narrowest that reaches a recall, down from one that does.
+        """Bounds on the narrowest width that reaches a recall, from a width that does.
 
-        The first steps are short: a few more true distances make a walk a little shorter.
+        Steps start short, since a slightly larger rerank shortens walks only slightly.
         """
         high, step = width, max(1, width // 16)
         low = max(floor, high - step)
@@ -165,17 +175,14 @@ class _Trial(ABC):
     def _recall(self, width: int) -> float:
         if width not in self.recalls:
             found = self.searcher.search(
-                self.queries,
-                self.k,
-                rerank=self.rerank or None,
-                n_threads=self.n_threads,
-                **self.limit(width),
+                self.queries, self.k, limits=self.limits(width), n_threads=self.n_threads
             )
             self.recalls[width] = self.judge(found.ids)
             self.costs[width] = self._bytes_read(found)
         return self.recalls[width]
 
     def _bytes_read(self, found: SearchResult) -> float:
+        """Bytes of vectors read per query, on average."""
         routed = found.n_routing.mean() * self.searcher.space.rows[0].nbytes
         return float(routed + found.n_rerank.mean() * self.searcher.base.rows[0].nbytes)
 
@@ -183,12 +190,12 @@ class _Trial(ABC):
 class _Beams(_Trial):
     """Widths are beam widths."""
 
-    def limit(self, width: int) -> dict[str, Any]:
-        """The beam."""
-        return {"ef": width}
+    def limits(self, width: int) -> Limits:
+        """A beam and the rerank."""
+        return Limits(ef=width, rerank=self.rerank)
 
     def ends(self) -> tuple[int, int, int]:
-        """A beam holds the answers and what is reranked."""
+        """From the narrowest beam that holds the answers and the vertices to rerank."""
         narrowest = max(self.k, self.rerank)
         return narrowest, narrowest, WIDEST_BEAM
 
@@ -196,10 +203,10 @@ class _Beams(_Trial):
 class _Slacks(_Trial):
     """Widths are slacks, in thousandths."""
 
-    def limit(self, width: int) -> dict[str, Any]:
-        """The slack."""
-        return {"slack": width / 1000}
+    def limits(self, width: int) -> Limits:
+        """A slack and the rerank."""
+        return Limits(slack=width / 1000, rerank=self.rerank)
 
     def ends(self) -> tuple[int, int, int]:
-        """From none; twice as far is everywhere."""
+        """From 0 to 1, at which a walk goes twice as far as the k-th best."""
         return 0, 32, 1000

@@ -1,4 +1,4 @@
-"""What a search answers, and what it cost."""
+"""Answers of a search, their costs and traces."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,12 @@ from l2route.search.limits import spent
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Vertices in the order visited; query i's are those in [offsets[i], offsets[i + 1])."""
+    """Vertices visited, in order; those of query i are at offsets[i] to offsets[i + 1]."""
 
     offsets: NDArray[np.int64]
+    """[n_queries + 1]"""
     vertices: NDArray[np.int32]
+    """Row numbers of all queries' vertices."""
     hops: NDArray[np.int32]
     """Hop in which each vertex was visited; 0 for entry vertices."""
 
@@ -22,16 +24,16 @@ class Trace:
         return self.vertices[self.offsets[query] : self.offsets[query + 1]]
 
 
-@dataclass(slots=True)  # not frozen, which would take as long to make as a short walk
+@dataclass(slots=True)  # not frozen: making a frozen one takes as long as a short walk
 class SearchResult:
-    """Answers to a batch of queries, nearest first, ties by id, and what they cost."""
+    """Answers to a batch of queries, nearest first, ties by id, and their costs."""
 
     ids: NDArray[np.int64]
     """[n_queries, k]; −1 where fewer than k were found."""
     distances: NDArray[np.float32]
     """[n_queries, k]; inf where fewer than k were found."""
     counts: NDArray[np.int32]
-    """What each query cost [3, n_queries]: n_routing, n_rerank and n_hops."""
+    """n_routing, n_rerank and n_hops of each query [3, n_queries]."""
     n_projection: int
     """Distance computations that mapping a query into the routing space costs."""
     routing_dim: int
@@ -60,7 +62,10 @@ class SearchResult:
 
     @property
     def n_computed(self) -> NDArray[np.float64]:
-        """Distance computations in units of the original dimension, all counted [n_queries]."""
+        """Distance computations in units of the original dimension [n_queries].
+
+        Routing, projection and rerank count.
+        """
         counted: NDArray[np.float64] = spent(
             self.n_routing, self.n_rerank, self.n_projection, self.routing_dim, self.dim
         )

@@ -24,7 +24,7 @@ def inlined_bytes(graph: Graph, space: RoutingSpace) -> int:
     if not space.inlined:
         return 0
     bias = 0 if space.bias is None else space.bias.itemsize
-    return graph.neighbors.size * (space.rows[0].nbytes + bias)
+    return int(graph.neighbors.size * (space.rows[0].nbytes + bias))
 
 
 def rows_of_space(graph: Graph, space: RoutingSpace, simd: str = "auto") -> _core.Rows:

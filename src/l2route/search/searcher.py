@@ -1,4 +1,4 @@
-"""Beam search under an exact budget, a beam width or a slack, and what it answers."""
+"""Beam search of one graph in one routing space, within limits."""
 
 from operator import index as index_of
 
@@ -11,22 +11,18 @@ from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
-from l2route.search.limits import Budget
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult, Trace
 from l2route.search.rows import inlined_bytes, rows_of_space
 from l2route.search.space import RoutingSpace
 
-MAX_K = 2**31 - 1
-"""Answers per query that the core can count."""
-WIDEST_WITH_SLACK = 2048
-"""Beam of a search with a slack, at the most and by default."""
 MAX_THREADS = 1024
-"""Threads that a search starts at the most."""
+"""Most threads that a search starts."""
 FEW_ANSWERS = 2**20
-"""Answers of a call that are given without a look at the memory."""
+"""Answers of one call, over all queries, up to which free memory is not checked."""
 SHARE_FOR_ANSWERS = 4
-"""A call's answers take at most one in so many bytes of the memory that is free: the index needs
-some of it, and whoever takes the answers makes copies of them."""
+"""Answers of one call take at most this fraction (a quarter) of free memory: the index needs some,
+and callers copy answers."""
 FLOAT32 = np.dtype(np.float32)
 
 
@@ -41,10 +37,10 @@ def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
 
 
 class Plan:
-    """A search of which all is known but the queries; any number of threads may share it.
+    """A search with everything fixed but the queries; any number of threads may share it.
 
-    A plan is of the graph, the vectors and the labels that it was made from: it answers as then,
-    whatever becomes of the index, and keeps them in memory.
+    A plan keeps the graph, the vectors and the labels that it was made from in memory. Its answers
+    do not change when the index does.
     """
 
     __slots__ = ("_core", "_costs", "dim", "k")
@@ -53,11 +49,11 @@ class Plan:
         self._core, self._costs, self.k = core, costs, k
         self.dim = costs[-1]
 
-    def __call__(self, queries: object, trace: bool = False) -> SearchResult:
+    def __call__(self, queries: object, *, trace: bool = False) -> SearchResult:
         """Answer queries [n_queries, dim], or one query [dim].
 
         Args:
-            queries: real numbers; float32 in C's order are read where they are.
+            queries: real numbers; C-contiguous float32 is not copied.
             trace: whether to record the vertices visited, by row number.
         """
         rows = self._rows(queries)
@@ -69,7 +65,7 @@ class Plan:
         return SearchResult(*found[:3], *self._costs, Trace(*found[3:]))
 
     def _rows(self, queries: object) -> NDArray[np.float32]:
-        """Queries as the core takes them, which looks at their values itself."""
+        """Queries as the core takes them; it checks their values itself."""
         if type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.flags.c_contiguous:
             return queries
         given = as_array("queries", queries)
@@ -81,8 +77,8 @@ class Plan:
         most = available_bytes() // SHARE_FOR_ANSWERS
         if n_bytes > most:
             raise ValueError(
-                f"expected answers of at most {most:,} bytes, a quarter of the memory that is "
-                f"free, got k of {self.k:,} for {n_queries:,} queries, which take {n_bytes:,}"
+                f"expected answers of at most {most:,} bytes, a quarter of free memory, "
+                f"got {n_bytes:,} bytes: k of {self.k:,} for {n_queries:,} queries"
             )
 
 
@@ -112,7 +108,6 @@ class Searcher:
         _check_exact(space, base)
         self.graph, self.space, self.base = graph, space, base
         self.reranks = not space.is_exact
-        self._n = graph.n_vertices + 1  # a limit beyond it limits nothing
         self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = inlined_bytes(graph, space)
         self._core = _core.Searcher(
@@ -129,122 +124,41 @@ class Searcher:
         self,
         queries: object,
         k: int = 10,
-        budget: Budget | None = None,
-        ef: int | None = None,
+        *,
+        limits: Limits,
         n_threads: int = 0,
         trace: bool = False,
-        rerank: int | None = None,
-        slack: float | None = None,
     ) -> SearchResult:
-        """Answer queries within a budget, a beam width, a slack, or several of them.
+        """Answer queries within limits.
 
         Args:
             queries: [n_queries, dim], or one query [dim].
-            k: answers per query.
-            budget: distance computations per query, never exceeded; None for no limit.
-            ef: beam width: the walk ends when the ef best visited are expanded; at least k and
-                the vertices to rerank are kept whatever it is. None for no limit.
+            k: answers per query; ids −1 and distances inf where fewer are found.
+            limits: when walks end; `Limits()` for the default budget.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
-            rerank: true distances at the end of a search without a budget; all of the beam by
-                default, or with a slack twice as many as answers. A budget says its own.
-            slack: the walk ends when what it could expand is farther than 1 + slack times the
-                k-th best: queries with many near ones take longer than others. None for no limit.
         """
-        return self.plan(k, budget, ef, n_threads, rerank, slack)(queries, trace)
+        return self.plan(k, limits=limits, n_threads=n_threads)(queries, trace=trace)
 
     def plan(
         self,
         k: int = 10,
-        budget: Budget | None = None,
-        ef: int | None = None,
+        *,
+        limits: Limits,
         n_threads: int = 0,
-        rerank: int | None = None,
-        slack: float | None = None,
         labels: NDArray[np.int64] | None = None,
     ) -> Plan:
-        """Prepare searches with the same limits, which are those of `search`.
+        """Prepare searches with the same limits.
 
         Args:
             k: answers per query.
-            budget: distance computations per query.
-            ef: beam width.
+            limits: when walks end; `Limits()` for the default budget.
             n_threads: threads to use; 0 for all cores.
-            rerank: true distances at the end of a search without a budget.
-            slack: how much farther than the k-th best a walk goes.
-            labels: what answers call each vertex [n]; row numbers by default.
+            labels: ids of the vertices in answers [n]; row numbers by default.
         """
         k, n_threads = index_of(k), index_of(n_threads)
-        ef = None if ef is None else index_of(ef)
-        self._check(k, budget, ef, n_threads, slack)
-        if slack is None:
-            slack = -1.0
-        elif ef is None:
-            ef = WIDEST_WITH_SLACK
-        n, n_rerank = self._n, self._n_rerank(k, budget, ef, rerank, slack)
-        core = _core.Plan(
-            self._core,
-            labels,
-            k,
-            n - 1 if budget is None else n if budget.routing > n else budget.routing,
-            (n if ef > n else ef) if ef else 0,
-            n if n_rerank > n else n_rerank,
-            slack,
-            n_threads if n_threads < MAX_THREADS else MAX_THREADS,
-        )
-        return Plan(core, k, self._costs)
-
-    def _n_rerank(
-        self,
-        k: int,
-        budget: Budget | None,
-        ef: int | None,
-        rerank: int | None,
-        slack: float,
-    ) -> int:
-        if not self.reranks:
-            return 0
-        if budget is not None:
-            return budget.rerank
-        if rerank is not None and rerank < 1:
-            raise ValueError(f"expected rerank of at least 1, got {rerank}")
-        if rerank is not None:
-            return index_of(rerank)
-        return 2 * k if slack >= 0 else max(k, ef or 0)
-
-    def _check(
-        self,
-        k: int,
-        budget: Budget | None,
-        ef: int | None,
-        n_threads: int,
-        slack: float | None,
-    ) -> None:
-        if k < 1:
-            raise ValueError(f"expected k of at least 1, got {k}")
-        if k > MAX_K:
-            raise ValueError(f"expected k of at most {MAX_K}, got {k}")
-        if budget is None and ef is None and slack is None:
-            raise ValueError("expected a budget, an ef, a slack or several, got none")
-        self._check_slack(slack, ef)
-        if ef is not None and ef < 1:
-            raise ValueError(f"expected ef of at least 1, got {ef}")
         if n_threads < 0:
             raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
-        if self.reranks and budget is not None and budget.rerank < 1:
-            raise ValueError(
-                "expected a budget with rerank of at least 1, since routing scores are not "
-                f"true distances in space {self.space.name!r}, got 0"
-            )
-
-    def _check_slack(self, slack: float | None, ef: int | None) -> None:
-        if slack is None:
-            return
-        if not 0 <= slack < np.inf:
-            raise ValueError(f"expected a slack of at least 0, got {slack}")
-        if self.space.origin is None:
-            raise ValueError(
-                f"expected a space whose scores are distances for a slack, got {self.space.name!r}"
-            )
-        if ef is not None and ef > WIDEST_WITH_SLACK:
-            raise ValueError(f"expected ef of at most {WIDEST_WITH_SLACK} with a slack, got {ef}")
+        resolved = limits.resolve(self.space, k)
+        core = _core.Plan(self._core, labels, k, *resolved, min(n_threads, MAX_THREADS))
+        return Plan(core, k, self._costs)

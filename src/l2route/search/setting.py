@@ -1,59 +1,76 @@
-"""Settings that reach a recall, and what smaller vectors cost."""
+"""Settings that reach a recall, and the recall that smaller vectors lose."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.validation import Validation
 
 LOSS_K, LOSS_EF = 10, 64
-"""Answers and beam width at which the loss of compression is measured."""
+"""Answers per query and beam width at which the loss of compression is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Limits that reach a recall, and what they reached when they were chosen."""
+    """Limits that reach a recall in one space, by beam width or by slack."""
 
     space: str
+    """Name of the routing space."""
     k: int
+    """Answers per query."""
     target: float
     """Recall@k asked for."""
     rerank: int
+    """True distances at the end; 0 where routing scores are true distances."""
     recall: float
-    """Recall@k on the validation queries."""
+    """Recall@k measured on the validation queries."""
     ef: int | None = None
+    """Beam width, unless there is a slack."""
     slack: float | None = None
+    """Slack, unless there is a beam width."""
 
     def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"expected a setting with k of at least 1, got {self.k}")
+        if self.rerank < 0:
+            raise ValueError(f"expected a setting with rerank of at least 0, got {self.rerank}")
         widths = [each for each in (self.ef, self.slack) if each is not None]
-        if self.k < 1 or self.rerank < 0 or len(widths) != 1 or not 0 <= widths[0] < np.inf:
-            raise ValueError(f"expected a setting that can be searched with, got {self}")
+        if len(widths) != 1:
+            got = f"ef {self.ef} and slack {self.slack}"
+            raise ValueError(f"expected a setting with either ef or slack, got {got}")
+        if not 0 <= widths[0] < np.inf:
+            raise ValueError(
+                f"expected a setting with a finite ef or slack of at least 0, got {widths[0]}"
+            )
 
     @property
-    def limits(self) -> dict[str, Any]:
-        """What to search with."""
-        return {"ef": self.ef, "slack": self.slack, "rerank": self.rerank or None}
+    def limits(self) -> Limits:
+        """Limits to search with."""
+        return Limits(None, self.ef, self.slack, self.rerank)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What smaller routing vectors cost: recall@k on validation queries at one beam width."""
+    """Recall@k on validation queries before and after routing vectors were made smaller."""
 
     space: str
+    """Name of the space of the smaller vectors."""
     k: int
+    """Answers per query."""
     ef: int
+    """Beam width."""
     before: float
     after: float
 
     @classmethod
     def of(cls, before: Searcher, after: Searcher, validation: Validation) -> "Loss":
-        """Measure it."""
+        """Measure both on the validation queries."""
         k = min(LOSS_K, validation.neighbors.shape[1])
         recall = validation.judge(before.base, k)
         recalls = [
-            recall(searcher.search(validation.queries, k, ef=LOSS_EF).ids)
+            recall(searcher.search(validation.queries, k, limits=Limits(ef=LOSS_EF)).ids)
             for searcher in (before, after)
         ]
         return cls(after.space.name, k, LOSS_EF, *recalls)

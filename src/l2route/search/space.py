@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from l2route.data.vectors import Metric
 from l2route.search.base import BASE_TYPES, BaseVectors, Scorer
 from l2route.search.layout import pad_rows, padded_dim
-from l2route.search.limits import Budget
 
 ROW_TYPES = (*BASE_TYPES, "uint8")
 """Element types of routing vectors; uint8 holds one code, or two codes of four bits."""
@@ -119,9 +118,10 @@ class RoutingSpace:
         """Distance computations that mapping a query into the space costs."""
         return 0 if self.query_matrix is None else self.dim
 
-    def budget(self, total: int, dim: int, rerank: int) -> Budget:
-        """What a total buys in this space, for queries of the original dimension `dim`."""
-        return Budget.of_total(total, dim, self.dim, rerank, self.query_matrix is not None)
+    @property
+    def original_dim(self) -> int:
+        """Dimension of queries before they are mapped into the space."""
+        return self.dim if self.query_matrix is None else int(self.query_matrix.shape[1])
 
 
 def check_coded_dim(dim: int, bits: int) -> None:

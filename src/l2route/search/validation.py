@@ -1,4 +1,4 @@
-"""Queries that settings are measured on."""
+"""Validation queries: held-out queries with true neighbours, to measure recall on."""
 
 import warnings
 from collections.abc import Callable
@@ -13,20 +13,24 @@ from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 
 DEPTH = 100
-"""True neighbours kept of each query, at the most."""
+"""Most true neighbours kept of each query."""
 N_KEPT = 2000
-"""Queries kept, at the most."""
+"""Most queries kept."""
 FEW_QUERIES = 200
-"""Validation queries below which a recall is hardly known."""
+"""Fewer validation queries than this get a warning: their recall is too uncertain."""
 SHARE_INSIDE = 0.05
-"""Share of the validation queries that may be vectors of the index without a warning."""
+"""Largest share of validation queries that may be vectors of the index without a warning."""
 SAME = 1e-6
-"""Difference in any dimension, as a share of the largest, below which a query is a base vector."""
+"""A query counts as a base vector if no dimension differs by more than this share of the query's
+largest value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Queries and their true neighbours, by row number. Of equal vectors only some may be kept."""
+    """Queries and their true neighbours, by row number.
+
+    Of equal vectors at the k-th distance only some may be listed.
+    """
 
     queries: NDArray[np.float32]
     """[n_queries, dim]"""
@@ -34,11 +38,17 @@ class Validation:
     """[n_queries, depth], nearest first."""
 
     def __post_init__(self) -> None:
-        if self.queries.ndim != 2 or self.neighbors.ndim != 2 or not len(self.queries):
-            raise ValueError("expected validation queries and neighbours with two axes")
-        if len(self.queries) != len(self.neighbors) or self.neighbors.shape[1] < 1:
-            got = f"{list(self.neighbors.shape)} of {len(self.queries)}"
-            raise ValueError(f"expected the neighbours of every validation query, got {got}")
+        for name, array in (("queries", self.queries), ("neighbours", self.neighbors)):
+            if array.ndim != 2:
+                got = list(array.shape)
+                raise ValueError(f"expected validation {name} with two axes, got shape {got}")
+        n, (n_listed, depth) = len(self.queries), self.neighbors.shape
+        if n < 1:
+            raise ValueError("expected at least 1 validation query, got 0")
+        if n_listed != n:
+            raise ValueError(f"expected neighbours of {n} validation queries, got {n_listed}")
+        if depth < 1:
+            raise ValueError("expected at least 1 neighbour of each validation query, got 0")
 
     @classmethod
     def of(cls, base: BaseVectors, queries: object) -> "Validation":
@@ -51,9 +61,15 @@ class Validation:
         return cls(kept, truth.ids.astype(np.int32))
 
     def judge(self, base: BaseVectors, k: int) -> Callable[[NDArray[np.int64]], float]:
-        """What tells the recall@k of answers by row number [n_queries, k].
+        """Return a function from answers to recall@k; ties count.
 
-        Whoever is as near as the k-th nearest counts: of equal vectors any may be found.
+        Args:
+            base: the original vectors.
+            k: answers per query.
+
+        Returns:
+            A function of answers by row number [n_queries, k]. An answer counts if it is as near
+            as the k-th true neighbour.
         """
         nearest = base.exact_distances(self.queries, self.neighbors[:, :k])
 
@@ -64,33 +80,33 @@ class Validation:
 
 
 class CalibrationWarning(UserWarning):
-    """Recalls that are measured on validation queries are worth less than they seem."""
+    """Validation queries are too few, or not like real queries, for a reliable recall."""
 
 
 def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
-    """Warn if validation queries are few, or are vectors of the index themselves."""
+    """Warn if validation queries are few, or if many are vectors of the index."""
     n = len(validation.queries)
     if n < FEW_QUERIES:
         error = 1.96 * np.sqrt(0.95 * 0.05 / n)
         warnings.warn(
             f"a recall of 0.95 measured on {n} validation queries is only known to ±{error:.3f}; "
-            f"expected at least {FEW_QUERIES} distinct queries that are not learned from",
+            f"expected at least {FEW_QUERIES} distinct queries held out from learning",
             CalibrationWarning,
             stacklevel=4,
         )
     n_inside = int(_are_in_base(validation, base).sum())
     if n_inside > SHARE_INSIDE * n:
         warnings.warn(
-            f"{n_inside} of {n} validation queries are vectors of the index, which find themselves "
-            "first: recalls and settings measured on them hold for such queries only; expected "
-            "queries as they will be asked",
+            f"{n_inside} of {n} validation queries are vectors of the index: they find themselves "
+            "first, so recalls and settings measured on them hold for such queries only; expected "
+            "queries like those of users",
             CalibrationWarning,
             stacklevel=4,
         )
 
 
 def _are_in_base(validation: Validation, base: BaseVectors) -> NDArray[np.bool_]:
-    """Which validation queries are base vectors, but for rounding [n]; by inner product, none."""
+    """Whether each validation query is a base vector up to rounding [n]; False under ip."""
     if base.metric == "ip":
         return np.zeros(len(validation.queries), dtype=bool)
     queries = normalize(validation.queries) if base.metric == "cosine" else validation.queries

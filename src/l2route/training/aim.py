@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import recall_per_query
 from l2route.search.calibrate import OutOfReachError, calibrate
-from l2route.search.limits import Budget
+from l2route.search.limits import Limits, spent
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
@@ -118,15 +118,15 @@ class RecallAim:
         calibrated, taken = timed(
             lambda: calibrate(searcher, self.choosing, self.k, self.recall, self.n_threads)
         )
-        self.seconds = taken if searcher.reranks else RERANKING * taken
+        self.seconds = RERANKING * taken if plain.is_exact else taken
         self.plain_setting, self.plain_cost = calibrated
         self._known: list[tuple[RoutingSpace, tuple[Setting, float] | None]] = [(plain, calibrated)]
         self.price = self._price(searcher)
         """Bytes that a query reads more for each unit of recall@k, without learning."""
         found = self._search(searcher, self.choosing, self.plain_setting)
         rerank = max(self.plain_setting.rerank, round(LEAST_RERANK * self.k))
-        spent = Budget(int(np.ceil(found.n_routing.mean())), rerank)
-        cost = spent.cost(problem.base.dim, plain.dim, plain.query_matrix is not None)
+        n_routing = int(np.ceil(found.n_routing.mean()))
+        cost = spent(n_routing, rerank, plain.n_projection, plain.dim, problem.base.dim)
         self.options = replace(options, budget=int(np.ceil(cost)), rerank=rerank)
         """How to learn: for what the recall costs without."""
 
@@ -136,7 +136,7 @@ class RecallAim:
         if seconds is None:
             return N_KEPT
         probed = self.problem.validation.queries[CHOOSING][:N_PROBED]
-        _, taken = timed(lambda: searcher.search(probed, self.k, ef=PROBED_EF))
+        _, taken = timed(lambda: searcher.search(probed, self.k, limits=Limits(ef=PROBED_EF)))
         n_calibrations = RERANKING * (len(SHARES) + 2)
         per_query = N_SEARCHES * n_calibrations * taken / len(probed)
         return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
@@ -184,8 +184,9 @@ class RecallAim:
         return found
 
     def _search(self, searcher: Searcher, queries: Validation, setting: Setting) -> SearchResult:
-        limits = setting.limits
-        return searcher.search(queries.queries, self.k, n_threads=self.n_threads, **limits)
+        return searcher.search(
+            queries.queries, self.k, limits=setting.limits, n_threads=self.n_threads
+        )
 
     def _price(self, searcher: Searcher) -> float:
         """What the last bit of recall costs: from a target somewhat lower to the one asked for."""

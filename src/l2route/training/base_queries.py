@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 from l2route.training.clock import timed
@@ -82,7 +83,9 @@ def nearest_others(
     if options.k > 1:
         searcher = Searcher(graph, original_space(base), base)
         ef, n_threads = max(OTHERS_EF, 2 * options.k), options.n_threads
-        found = searcher.search(vectors[ids], options.k + 1, ef=ef, n_threads=n_threads).ids
+        found = searcher.search(
+            vectors[ids], options.k + 1, limits=Limits(ef=ef), n_threads=n_threads
+        ).ids
         is_itself = found == ids[:, None]  # [n_asked, k + 1]
         is_itself[~is_itself.any(axis=1), -1] = True  # of equal ones another may have come first
         others[ids] = found[~is_itself].reshape(len(ids), options.k)

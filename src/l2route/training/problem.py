@@ -13,6 +13,7 @@ from l2route.files.hashing import hash_arrays
 from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace, original_space
 from l2route.search.validation import DEPTH, N_KEPT, Validation
@@ -101,11 +102,10 @@ class Problem:
     ) -> NDArray[np.float64]:
         """Recall@k of each validation query of a part, at the total budget [n_part]."""
         searcher = Searcher(self.graph, space, self.base)
-        rerank = options.rerank if searcher.reranks else 0
-        budget = space.budget(options.budget, self.base.dim, rerank)
+        limits = Limits(options.budget, rerank=options.rerank)
         queries, nearest = self.validation.queries[part], self.nearest[part]
         k = nearest.shape[1]
-        found = searcher.search(queries, k, budget, n_threads=options.n_threads)
+        found = searcher.search(queries, k, limits=limits, n_threads=options.n_threads)
         return recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
 
 
@@ -305,8 +305,8 @@ def find_hubs(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:
     """Vertices that plain walks come by so often that they can learn a vector of their own."""
     sample = problem.train[:N_ASKED]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    budget = searcher.space.budget(options.budget, problem.base.dim, 0)
-    found = searcher.search(sample, 1, budget, n_threads=options.n_threads, trace=True)
+    limits = Limits(options.budget)
+    found = searcher.search(sample, 1, limits=limits, n_threads=options.n_threads, trace=True)
     assert found.trace is not None
     counts = np.bincount(found.trace.vertices, minlength=problem.graph.n_vertices)  # [n]
     per_epoch = counts / len(sample) * len(problem.train)
@@ -321,8 +321,9 @@ def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:
     """
     sample = problem.train[:500]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    budget = searcher.space.budget(options.budget, problem.base.dim, 0)
-    found = searcher.search(sample, 8, budget, n_threads=options.n_threads).distances  # [n, 8]
+    limits = Limits(options.budget)
+    result = searcher.search(sample, 8, limits=limits, n_threads=options.n_threads)
+    found = result.distances  # [n, 8]
     gaps = (found[:, 7] - found[:, 0])[np.isfinite(found[:, 7])]
     halved = 0.5 if problem.base.metric == "l2" else 1.0  # scores are halves of squared distances
     gap = float(gaps.mean()) * halved * problem.scale**2 if len(gaps) else 0.0

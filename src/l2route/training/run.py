@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from l2route.models.protocol import GraphFilter, space_of
+from l2route.search.limits import left_for_routing
 from l2route.search.origin import with_origin
 from l2route.search.space import RoutingSpace
 from l2route.training.aim import Aim
@@ -92,13 +93,16 @@ class Run:
         )
         if self.window is None:
             self.window = self._affordable_blocks(oracle)
-        routing = self._space().budget(options.budget, dim, options.rerank)
+        space = self._space()
+        routing = left_for_routing(
+            options.budget, options.rerank, space.n_projection, space.dim, dim
+        )
         rollouts = Rollouts(
             problem.graph,
             problem.train * np.float32(problem.scale),
             problem.hidden,
             oracle,
-            WalkOptions.of(options, routing.routing, dim),
+            WalkOptions.of(options, routing, dim),
         )
         sizes = (len(targets), self.batch_size, self.window)
         return rollouts, batches(oracle, *sizes, seed=options.seed, first=self.step)

@@ -86,11 +86,11 @@ class L2route:
 
     def search(self, queries: Vectors, k: int) -> Ids:
         """Ids of the k nearest."""
-        return self.index.search(queries, k, self.budget, n_threads=1).ids
+        return self.index.search(queries, k, budget=self.budget, n_threads=1).ids
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
         """All distances, rerank and projection included."""
-        found = self.index.search(queries, k, self.budget, n_threads=1)
+        found = self.index.search(queries, k, budget=self.budget, n_threads=1)
         return np.ceil(found.n_computed).astype(np.int64)
 
     def n_bytes(self) -> int | None:

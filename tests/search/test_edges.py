@@ -16,7 +16,7 @@ from l2route import _core
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import MAX_LENGTH, METRICS, Metric, normalize
 from l2route.index import RoutingIndex
-from l2route.search.searcher import MAX_K
+from l2route.search.limits import MAX_K
 from test_index import island, run_apart
 
 

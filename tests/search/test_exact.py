@@ -1,0 +1,65 @@
+"""Laws of routing spaces: whether their scores are true distances, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from indexes import QUERIES, VECTORS, built
+from l2route.data.vectors import METRICS, Metric
+from l2route.search.base import BaseVectors
+from l2route.search.codes import COMPRESSIONS, compress_space, to_float16
+from l2route.search.origin import with_origin
+from l2route.search.limits import Limits
+from l2route.search.searcher import Searcher
+from l2route.search.space import Codes, RoutingSpace, original_space, pca_space
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_only_the_original_space_is_exact(metric: Metric) -> None:
+    """Whatever is made of it or beside it is reranked, even where it has the same rows."""
+    base = BaseVectors.of(VECTORS, metric)
+    exact = original_space(base)
+    assert exact.is_exact
+    assert original_space(to_float16(base)).is_exact
+    others = [pca_space(base, 5), RoutingSpace(base.rows, base.dim, base.scorer)]
+    others += [compress_space(exact, compression) for compression in COMPRESSIONS]
+    if metric == "cosine":
+        others.append(with_origin(exact, base))
+    assert not any(space.is_exact for space in others)
+    graph = built().graph
+    for space in (exact, *others):
+        searcher = Searcher(graph, space, base)
+        found = searcher.search(QUERIES, 3, limits=Limits(ef=20))
+        assert searcher.reranks == (not space.is_exact)
+        assert (found.n_rerank > 0).all() == (not space.is_exact)
+
+
+def test_the_original_space_shares_its_rows() -> None:
+    """With the original vectors, also after they were renumbered, made smaller and loaded."""
+    index = built()
+    for change in (index.renumber, lambda: index.compress(None, "float16")):
+        change()
+        assert index.spaces[0].is_exact
+        assert index.spaces[0].rows is index.base.rows
+
+
+def test_scores_that_cannot_be_distances_are_not_exact() -> None:
+    """A query matrix, a bias or codes change scores; rows must be those that answers are of."""
+    base = BaseVectors.of(VECTORS, "l2")
+    exact = original_space(base)
+    ones = np.ones(base.dim, np.float32)
+    message = "expected an exact space without query matrix, bias and codes"
+    with pytest.raises(ValueError, match=message):
+        replace(exact, bias=np.zeros(len(VECTORS), np.float32))
+    with pytest.raises(ValueError, match=message):
+        replace(exact, query_matrix=np.eye(base.dim, dtype=np.float32))
+    coded = compress_space(exact, "int8")
+    with pytest.raises(ValueError, match=message):
+        replace(coded, bias=None, codes=Codes(8, ones, ones), is_exact=True)
+    with pytest.raises(ValueError, match="expected an exact space to have rows like the vectors"):
+        Searcher(built().graph, exact, to_float16(base))
+    with pytest.raises(ValueError, match="expected an exact space to have rows like the vectors"):
+        Searcher(built().graph, exact, BaseVectors.of(VECTORS, "ip"))
