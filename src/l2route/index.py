@@ -211,7 +211,7 @@ class RoutingIndex:
             trace: whether to record the vertices visited, by row number.
         """
         limits = Limits(budget, ef, slack, rerank)
-        return self._plan(k, limits, recall, space, n_threads)(queries, trace=trace)
+        return self._plan(k, limits, recall, space, n_threads)(queries, trace)
 
     def plan(
         self,

@@ -48,7 +48,7 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
     index = built(metric=metric)
     index.compress("int8")
     setting = index.setting(0.8, k)
-    assert setting.recall == pytest.approx(recall_of(index, k, **asdict(setting.limits)))
+    assert setting.recall == pytest.approx(recall_of(index, k, **setting.limits._asdict()))
     assert setting.recall >= 0.8
     narrower = (
         replace(setting, slack=setting.slack - 0.001)
@@ -58,7 +58,7 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
         else None
     )
     if narrower is not None:
-        assert recall_of(index, k, **asdict(narrower.limits)) < 0.8
+        assert recall_of(index, k, **narrower.limits._asdict()) < 0.8
     if metric == "ip":
         assert setting.ef is not None
 
@@ -118,7 +118,7 @@ def test_searching_for_a_recall_uses_the_setting() -> None:
     for space in (None, "original"):
         setting = index.setting(0.7, 10, space=space)
         found = index.search(VALIDATION, 10, recall=0.7, space=space)
-        expected = index.search(VALIDATION, 10, space=space, **asdict(setting.limits))
+        expected = index.search(VALIDATION, 10, space=space, **setting.limits._asdict())
         np.testing.assert_array_equal(found.ids, expected.ids)
     assert index.setting(0.7, 10, space="original").rerank == 0  # its scores are true
 
@@ -140,7 +140,7 @@ def test_more_recall_takes_a_wider_beam() -> None:
     """And all of them may be asked for, where a walk reaches all."""
     index = built(graph="nsg", degree=32)
     settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
-    costs = [index.search(VALIDATION, **asdict(one.limits)).n_routing.mean() for one in settings]
+    costs = [index.search(VALIDATION, **one.limits._asdict()).n_routing.mean() for one in settings]
     assert costs == sorted(costs)
     assert recall_of(index, 10, recall=1.0) == 1.0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -102,7 +102,7 @@ class Kind:
 
 def twin(kind: Kind, limits: Limits, k: int) -> tuple[int, int, int, float] | None:
     """The rules one by one, slowly; None for limits that are refused."""
-    budget, ef, slack, rerank = (getattr(limits, field.name) for field in fields(limits))
+    budget, ef, slack, rerank = limits
     if k < 1 or k > MAX_K or (ef is not None and ef < 1):
         return None
     if slack is not None and not (0 <= slack < inf and kind.has_distances):
@@ -208,11 +208,11 @@ def test_every_way_to_search_answers_alike(
     """
     index = searched()[name]
     space = index.spaces[place % len(index.spaces)].name
-    options: dict[str, Any] = {**asdict(limits), "space": space, "n_threads": n_threads}
+    options: dict[str, Any] = {**limits._asdict(), "space": space, "n_threads": n_threads}
     searcher = index.searcher(space)
     if recall is not None and index.validation is not None:
         k, limits = 5, Limits()
-        options |= {"recall": recall, **asdict(limits)}
+        options |= {"recall": recall, **limits._asdict()}
         limits = index.setting(recall, k, space=space).limits
     try:
         found = index.search(QUERIES, k, **options)
@@ -242,14 +242,14 @@ def test_every_way_to_search_answers_alike(
 @given(limits=LIMITS, recall=st.floats(0.1, 1.0))
 def test_a_recall_stands_alone(limits: Limits, recall: float) -> None:
     """Beside a recall any limit is refused, also a wrong one, and the message names it."""
-    given_ = [f"{name}={value}" for name, value in asdict(limits).items() if value is not None]
+    given_ = [f"{name}={value}" for name, value in limits._asdict().items() if value is not None]
     if not given_:
         check_alone(recall, limits)
         return
     for call in (
         lambda: check_alone(recall, limits),
-        lambda: searched()["pca"].search(QUERIES, recall=recall, **asdict(limits)),
-        lambda: searched()["pca"].plan(recall=recall, **asdict(limits)),
+        lambda: searched()["pca"].search(QUERIES, recall=recall, **limits._asdict()),
+        lambda: searched()["pca"].plan(recall=recall, **limits._asdict()),
     ):
         with pytest.raises(ValueError, match="expected a recall, or else budget, ef, ") as error:
             call()

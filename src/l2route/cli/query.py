@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +80,7 @@ def search(
     if recall is not None:
         _tell_of_measuring(opened, index, recall, k, space)
     result = opened.search(
-        read_array(queries), k, **asdict(limits), recall=recall, space=space, n_threads=threads
+        read_array(queries), k, **limits._asdict(), recall=recall, space=space, n_threads=threads
     )
     if out is not None:
         names = ("ids", "distances", "n_computed", "n_hops")
@@ -152,7 +151,7 @@ def evaluate(
         every.append(opened.setting(each, N_ANSWERS, space=space).limits)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
     rows = [
-        measure(opened, probes, known, **asdict(each), space=space, n_threads=threads)
+        measure(opened, probes, known, **each._asdict(), space=space, n_threads=threads)
         for each in every
     ]
     context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
@@ -185,7 +184,7 @@ def _tell_of_measuring(
 
 def _default_budgets(space: RoutingSpace, rerank: int | None) -> list[int]:
     """Three budgets, each twice the one before."""
-    n_rerank = Limits(rerank=rerank).resolve(space, N_ANSWERS).rerank
+    _, _, n_rerank, _ = Limits(rerank=rerank).resolve(space, N_ANSWERS)
     first = FIRST_BUDGET
     while first < 2 * (n_rerank + space.n_projection):
         first *= 2

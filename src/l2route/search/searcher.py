@@ -49,7 +49,7 @@ class Plan:
         self._core, self._costs, self.k = core, costs, k
         self.dim = costs[-1]
 
-    def __call__(self, queries: object, *, trace: bool = False) -> SearchResult:
+    def __call__(self, queries: object, trace: bool = False) -> SearchResult:
         """Answer queries [n_queries, dim], or one query [dim].
 
         Args:
@@ -138,7 +138,7 @@ class Searcher:
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
         """
-        return self.plan(k, limits=limits, n_threads=n_threads)(queries, trace=trace)
+        return self.plan(k, limits=limits, n_threads=n_threads)(queries, trace)
 
     def plan(
         self,
@@ -159,6 +159,8 @@ class Searcher:
         k, n_threads = index_of(k), index_of(n_threads)
         if n_threads < 0:
             raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
-        resolved = limits.resolve(self.space, k)
-        core = _core.Plan(self._core, labels, k, *resolved, min(n_threads, MAX_THREADS))
+        if n_threads > MAX_THREADS:
+            n_threads = MAX_THREADS
+        routing, beam, rerank, slack = limits.resolve(self.space, k)
+        core = _core.Plan(self._core, labels, k, routing, beam, rerank, slack, n_threads)
         return Plan(core, k, self._costs)

@@ -1,6 +1,7 @@
 """Settings that reach a recall, and the recall that smaller vectors lose."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ LOSS_K, LOSS_EF = 10, 64
 """Answers per query and beam width at which the loss of compression is measured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that `limits` are made once
 class Setting:
     """Limits that reach a recall in one space, by beam width or by slack."""
 
@@ -45,7 +46,7 @@ class Setting:
                 f"expected a setting with a finite ef or slack of at least 0, got {widths[0]}"
             )
 
-    @property
+    @cached_property
     def limits(self) -> Limits:
         """Limits to search with."""
         return Limits(None, self.ef, self.slack, self.rerank)
