@@ -36,14 +36,40 @@ from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.space import RoutingSpace
 
-Budgets = Annotated[
-    str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
+K = Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")]
+Budget = Annotated[
+    int | None, typer.Option(callback=at_least(1), help="Distance computations per query.")
 ]
-Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
+Beam = Annotated[int | None, typer.Option(callback=at_least(1), help="Beam width.")]
+Slack = Annotated[
+    float | None,
+    typer.Option(callback=at_least(0), help="How much farther than the k-th best a walk goes."),
+]
 Rerank = Annotated[
     int | None,
     typer.Option(callback=at_least(0), help="True distances at the end, if routing needs them."),
 ]
+Recall = Annotated[
+    float | None,
+    typer.Option(callback=a_share, help="Recall to reach, in place of all other limits."),
+]
+Budgets = Annotated[
+    str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
+]
+Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
+Slacks = Annotated[
+    str | None,
+    typer.Option("--slack", help="How much farther than the k-th best a walk goes, e.g. 0.05,0.1."),
+]
+Recalls = Annotated[
+    str | None,
+    typer.Option("--recall", help="Recalls to reach by settings of the index, e.g. 0.9,0.95."),
+]
+Neighbors = Annotated[
+    str | None,
+    typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
+]
+Plot = Annotated[Path | None, typer.Option(help="Draw recall against budget into this file.")]
 FIRST_BUDGET = 128
 """Least budget measured by default, unless rerank and projection take more than half of it."""
 
@@ -51,20 +77,12 @@ FIRST_BUDGET = 128
 def search(
     index: Index,
     queries: Queries,
-    k: Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")] = 10,
-    budget: Annotated[
-        int | None, typer.Option(callback=at_least(1), help="Distance computations per query.")
-    ] = None,
-    ef: Annotated[int | None, typer.Option(callback=at_least(1), help="Beam width.")] = None,
+    k: K = 10,
+    budget: Budget = None,
+    ef: Beam = None,
     rerank: Rerank = None,
-    slack: Annotated[
-        float | None,
-        typer.Option(callback=at_least(0), help="How much farther than the k-th best a walk goes."),
-    ] = None,
-    recall: Annotated[
-        float | None,
-        typer.Option(callback=a_share, help="Recall to reach, in place of all other limits."),
-    ] = None,
+    slack: Slack = None,
+    recall: Recall = None,
     space: Space = None,
     threads: Threads = 0,
     out: Annotated[
@@ -109,60 +127,55 @@ def evaluate(
     queries: Queries,
     budget: Budgets = None,
     ef: Beams = None,
-    truth: Annotated[
-        str | None,
-        typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
-    ] = None,
+    truth: Neighbors = None,
     rerank: Rerank = None,
-    slack: Annotated[
-        str | None,
-        typer.Option(help="How much farther than the k-th best a walk goes, e.g. 0.05,0.1."),
-    ] = None,
-    recall: Annotated[
-        str | None,
-        typer.Option(help="Recalls to reach by settings of the index, e.g. 0.9,0.95."),
-    ] = None,
+    slack: Slacks = None,
+    recall: Recalls = None,
     space: Space = None,
     threads: Threads = 1,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Draw recall against budget into this file.")
-    ] = None,
+    plot: Plot = None,
     as_json_: Json = False,
 ) -> None:
     """Measure recall, distance computations, hops and time at each setting."""
-    budgets, efs = numbers("--budget", budget, 1), numbers("--ef", ef, 1)
-    slacks, recalls = fractions("--slack", slack), fractions("--recall", recall, 1)
+    limits = _listed_limits(budget, ef, slack, rerank)
+    recalls = fractions("--recall", recall, 1)
     for each in recalls:
         check_alone(each, Limits(rerank=rerank))
     opened = load(index)
     probes = check_vectors("queries", read_array(queries), opened.dim)
-    if not (budgets or efs or slacks or recalls):
-        budgets = _default_budgets(opened.searcher(space).space, rerank)
-    every = [
-        Limits(one_budget, one_ef, rerank=rerank)
-        for one_budget in budgets or (None,)
-        for one_ef in efs or (None,)
-        if budgets or efs
-    ]
-    every += [Limits(slack=each, rerank=rerank) for each in slacks]
     for each in recalls:
         _tell_of_measuring(opened, index, each, N_ANSWERS, space)
-        every.append(opened.setting(each, N_ANSWERS, space=space).limits)
+        limits.append(opened.setting(each, N_ANSWERS, space=space).limits)
+    limits = limits or _default_limits(opened.searcher(space).space, rerank)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
     rows = [
         measure(opened, probes, known, **each._asdict(), space=space, n_threads=threads)
-        for each in every
+        for each in limits
     ]
-    context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
     if plot is not None:
         plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
     if as_json_:
+        context = {"index": str(index), "queries": queries, "n_queries": len(probes)}
         print(as_json(rows, {**context, "n_threads": threads}))
     elif markdown:
         print(as_markdown(rows))
     else:
         Console().print(rich_table(rows, f"{len(probes):,} queries of {queries}"))
+
+
+def _listed_limits(
+    budget: str | None, ef: str | None, slack: str | None, rerank: int | None
+) -> list[Limits]:
+    """Every budget, every beam width, or every pair if both are given; then every slack."""
+    budgets, efs = numbers("--budget", budget, 1), numbers("--ef", ef, 1)
+    listed = [
+        Limits(one, other, rerank=rerank)
+        for one in budgets or (None,)
+        for other in efs or (None,)
+        if budgets or efs
+    ]
+    return listed + [Limits(slack=each, rerank=rerank) for each in fractions("--slack", slack)]
 
 
 def _tell_of_measuring(
@@ -182,13 +195,13 @@ def _tell_of_measuring(
     )
 
 
-def _default_budgets(space: RoutingSpace, rerank: int | None) -> list[int]:
+def _default_limits(space: RoutingSpace, rerank: int | None) -> list[Limits]:
     """Three budgets, each twice the one before."""
     _, _, n_rerank, _ = Limits(rerank=rerank).resolve(space, N_ANSWERS)
     first = FIRST_BUDGET
     while first < 2 * (n_rerank + space.n_projection):
         first *= 2
-    return [first, 2 * first, 4 * first]
+    return [Limits(budget, rerank=rerank) for budget in (first, 2 * first, 4 * first)]
 
 
 def _truth(
