@@ -1,4 +1,4 @@
-"""Small worlds and indexes that several tests search."""
+"""Fixtures: small graphs and indexes that several tests search."""
 
 from dataclasses import dataclass
 

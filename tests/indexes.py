@@ -1,4 +1,4 @@
-"""Indexes of every kind that can be built in a moment, and what is asked of them."""
+"""Small indexes of every kind, and queries for them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
 
 
 def built(**options: Any) -> RoutingIndex:
-    """An index built with less than the usual effort."""
+    """An index built fast, with a narrow beam and few neighbours."""
     return RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
 
 
 def labelled(metric: str = "l2") -> RoutingIndex:
-    """An index with labels and upper layers, out of hnswlib."""
+    """An index with labels and upper layers, imported from hnswlib."""
     index = hnswlib.Index(metric, DIM)
     index.init_index(N, M=8, ef_construction=40, random_seed=1)
     index.add_items(VECTORS, np.random.default_rng(1).permutation(N) * 10 + 3, num_threads=1)
@@ -50,7 +50,7 @@ def with_everything() -> RoutingIndex:
 
 
 def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
-    """An index of a PCA space with fewer bytes."""
+    """An index with a PCA space, compressed."""
     index = built(pca_dim=5)
     index.compress(routing, vectors)
     return index
@@ -78,7 +78,7 @@ INDEXES: dict[str, Callable[[], RoutingIndex]] = {
 
 
 def same_results(a: SearchResult, b: SearchResult) -> bool:
-    """Whether answers and costs are the same, bit by bit."""
+    """Whether answers and costs are equal to the last bit."""
     return all(
         np.array_equal(getattr(a, name), getattr(b, name))
         for name in ("ids", "distances", "n_computed", "n_routing", "n_rerank", "n_hops")
@@ -86,7 +86,7 @@ def same_results(a: SearchResult, b: SearchResult) -> bool:
 
 
 def same_answers(a: RoutingIndex, b: RoutingIndex) -> bool:
-    """Whether two indexes have the same spaces and answer alike in each, by budget and by beam."""
+    """Whether two indexes have the same info and answer alike in every space."""
     return a.info() == b.info() and all(
         same_results(
             a.search(QUERIES, k=5, space=space.name, **limit),

@@ -25,14 +25,14 @@ VALIDATION = np.random.default_rng(1).normal(size=(150, DIM)).astype(np.float32)
 
 
 def built(**options: Any) -> RoutingIndex:
-    """An index with queries to measure on."""
+    """An index with validation queries."""
     index = RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
     index.validate_with(VALIDATION)
     return index
 
 
 def recall_of(index: RoutingIndex, k: int, **limits: Any) -> float:
-    """Recall@k of the validation queries, with sets."""
+    """Recall@k of the validation queries, computed with sets."""
     truth = exact_neighbors(index.base.vectors(), VALIDATION, k, index.base.metric).ids
     found = index.search(VALIDATION, k, **limits).ids
     return float(np.mean([len(set(a) & set(b)) / k for a, b in zip(found, truth, strict=True)]))
@@ -72,7 +72,7 @@ def test_a_setting_gives_limits() -> None:
 
 
 def test_one_of_two_equal_vectors_is_as_good_as_the_other() -> None:
-    """Recall is by distance, so that a base with every vector twice is no harder."""
+    """Recall is by distance: where every vector occurs twice, either copy counts."""
     index = RoutingIndex.build(np.concatenate([VECTORS, VECTORS]), degree=8, ef_construction=40)
     index.validate_with(VALIDATION)
     assert index.validation is not None
@@ -87,7 +87,7 @@ def test_one_of_two_equal_vectors_is_as_good_as_the_other() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_rounded_vectors_are_found(metric: str) -> None:
-    """As half floats as often as before, though under cosine their lengths are not quite 1."""
+    """As often as before rounding to float16, though under cosine lengths are not quite 1."""
     index = built(metric=metric, degree=32)
     assert index.validation is not None
     rows, recalls = [], []
@@ -105,7 +105,7 @@ def test_rounded_vectors_are_found(metric: str) -> None:
 
 @pytest.mark.parametrize("number", [np.float32(0.7), np.float64(0.7)])
 def test_numbers_of_numpy_are_numbers(number: Any, tmp_path: Path) -> None:
-    """And can be saved."""
+    """They make the same settings as Python numbers, and can be saved."""
     index = built()
     setting = index.setting(number, np.int64(5))  # type: ignore[arg-type] # on purpose
     index.save(tmp_path / "index")
@@ -113,7 +113,7 @@ def test_numbers_of_numpy_are_numbers(number: Any, tmp_path: Path) -> None:
 
 
 def test_searching_for_a_recall_uses_the_setting() -> None:
-    """Answers are those of its beam and rerank, in any space."""
+    """Answers are those of the setting's limits, in any space."""
     index = built(pca_dim=12)
     for space in (None, "original"):
         setting = index.setting(0.7, 10, space=space)
@@ -137,7 +137,7 @@ def test_a_setting_is_measured_once_and_saved(
 
 
 def test_more_recall_takes_a_wider_beam() -> None:
-    """And all of them may be asked for, where a walk reaches all."""
+    """A recall of 1 is reached where every vertex can be reached."""
     index = built(graph="nsg", degree=32)
     settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
     costs = [index.search(VALIDATION, **one.limits._asdict()).n_routing.mean() for one in settings]
@@ -145,8 +145,8 @@ def test_more_recall_takes_a_wider_beam() -> None:
     assert recall_of(index, 10, recall=1.0) == 1.0
 
 
-def test_what_is_out_of_reach_is_said() -> None:
-    """With what is in reach."""
+def test_a_recall_out_of_reach_is_refused() -> None:
+    """The error names the highest recall in reach."""
     vectors = np.concatenate([VECTORS, VECTORS + 100])  # two islands, of which one is entered
     graph = build_graph(vectors, options=GraphOptions("knn", 4, entry=0))
     index = RoutingIndex(BaseVectors.of(vectors, "l2"), graph)
@@ -155,8 +155,8 @@ def test_what_is_out_of_reach_is_said() -> None:
         index.setting(0.9)
 
 
-def test_what_changes_the_index_forgets_its_settings() -> None:
-    """New queries, other vectors and a space in place of another; other spaces keep theirs."""
+def test_changes_of_the_index_drop_settings() -> None:
+    """New validation queries or vectors drop all, a replaced space its own."""
     index = built(pca_dim=12)
     index.setting(0.7)
     index.setting(0.7, space="original")
@@ -170,8 +170,8 @@ def test_what_changes_the_index_forgets_its_settings() -> None:
     assert index.info()["n_validation"] == 20
 
 
-def test_queries_are_kept_up_to_a_number() -> None:
-    """With their hundred nearest, or as many as there are."""
+def test_at_most_so_many_queries_are_kept() -> None:
+    """With their hundred true neighbours, or as many as there are vectors."""
     index = RoutingIndex.build(VECTORS[:50], ef_construction=40)
     index.validate_with(np.zeros((N_KEPT + 5, DIM)))
     assert index.validation is not None
@@ -198,13 +198,13 @@ def test_queries_are_kept_up_to_a_number() -> None:
     ],
 )
 def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
-    """With what was expected and what came."""
+    """The error names what was expected and what was given."""
     with pytest.raises(ValueError, match=message):
         built().search(VALIDATION, **options)
 
 
 def test_without_queries_no_recall_can_be_asked_for() -> None:
-    """The error says how to get some."""
+    """The error names the methods that keep validation queries."""
     with pytest.raises(ValueError, match="call learn or validate_with first"):
         RoutingIndex.build(VECTORS[:50]).search(VALIDATION, recall=0.9)
     with pytest.raises(ValueError, match="expected queries"):

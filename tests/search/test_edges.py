@@ -1,4 +1,4 @@
-"""Laws of sizes at the edge: how many answers, how many queries, how long a vector."""
+"""Laws of extreme sizes: number of answers, number of queries, length of vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from test_index import island, run_apart
 @pytest.mark.parametrize("k", [10**9, 2**31 - 1, 2**60, 2**61, 2**63, 2**64])
 @pytest.mark.parametrize("limit", ["ef=5", "budget=50", "slack=0.1"])
 def test_k_beyond_memory_is_refused(k: int, limit: str) -> None:
-    """A k whose answers no memory can hold is a ValueError, and nothing is allocated before it."""
+    """A k whose answers exceed memory is a ValueError, raised before anything is allocated."""
     said = run_apart(f"""
 import resource
 import l2route.search.searcher
@@ -50,7 +50,7 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 def test_any_k_is_answered_or_refused(
     monkeypatch: pytest.MonkeyPatch, k: int, n_queries: int, limit: dict[str, Any]
 ) -> None:
-    """With what there is, then −1 and inf, if the answers fit into a quarter of the memory."""
+    """If answers fit into a quarter of free memory; what is not found is −1 and inf."""
     monkeypatch.setattr("l2route.search.searcher.available_bytes", lambda: 64 << 20)
     index = island()
     queries = np.full((n_queries, 1), 3.0)
@@ -80,7 +80,7 @@ def test_no_queries_have_no_answers(index: RoutingIndex, dtype: type) -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_vectors_without_finite_distances_are_refused(metric: str) -> None:
-    """As vectors, validation queries and queries: their distances are too large for a float."""
+    """As vectors, queries and validation queries: their distances would overflow a float32."""
     message = r"of a length of at most 1.44115e\+17, got .* in row 3"
     for size in (1e18, 1e30, 3e38):
         long = VECTORS.copy()
@@ -99,7 +99,7 @@ def test_vectors_without_finite_distances_are_refused(metric: str) -> None:
 def test_the_longest_vectors_have_finite_distances(
     metric: str, routing: Literal["int8", "int4"] | None
 ) -> None:
-    """Between those that are just not refused all distances are finite, and answers are right."""
+    """Vectors just short of the longest allowed have finite distances and right answers."""
     lengths = np.linalg.norm(VECTORS, axis=1, keepdims=True)
     longest = (VECTORS / lengths * MAX_LENGTH * 0.999).astype(np.float32)
     queries = -longest[:20]
@@ -124,7 +124,7 @@ def test_the_longest_vectors_have_finite_distances(
 def test_the_core_refuses_the_queries_that_numpy_refuses(
     queries: NDArray[np.float32], metric: Metric
 ) -> None:
-    """The first row with a NaN or an infinity is named; where there is none, one too long."""
+    """The error names the first row that has a NaN or an infinity, or is too long."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
     is_bad = ~np.isfinite(queries).all(axis=1)
@@ -153,9 +153,9 @@ BY_METRIC = {metric: built(metric=metric) for metric in METRICS}
     )
 )
 def test_the_core_normalizes_as_numpy_does(queries: NDArray[np.float32]) -> None:
-    """In double precision, so that neither the longest nor the shortest are lost; zero stays zero.
+    """In double precision, so that nothing overflows or underflows; zero stays zero.
 
-    Sums may be taken in another order, which is one unit in the last place at the most.
+    Sums may be taken in another order, which changes at most one unit in the last place.
     """
     np.testing.assert_array_max_ulp(_core.normalized(queries), normalize(queries), 1)
 

@@ -1,4 +1,4 @@
-"""Laws of searches that are prepared once and asked often."""
+"""Laws of plans: searches that are prepared once and called often."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_index import BAD_RERANKS, BAD_SEARCHES
 
 
 def test_a_plan_answers_as_a_search(index: RoutingIndex) -> None:
-    """With the same limits: queries of any kind, one and many, traced or not, on any threads."""
+    """With the same limits, for one query and many, of any dtype, traced or not, on any threads."""
     for space in index.spaces:
         for limit in ({"budget": 90, "rerank": 9}, {"ef": 20}, {"ef": 30, "rerank": 12}, {}):
             options: dict[str, Any] = {"k": 4, "space": space.name, **limit}
@@ -31,7 +31,7 @@ def test_a_plan_answers_as_a_search(index: RoutingIndex) -> None:
 
 @pytest.mark.parametrize("fault", BAD_SEARCHES | BAD_RERANKS)
 def test_a_bad_plan_is_refused(fault: str) -> None:
-    """When it is made, or at the latest when it is asked, as a search would be."""
+    """When it is made, or when it is called, with the message of a search."""
     given_, message = (BAD_SEARCHES | BAD_RERANKS)[fault]
     options = dict(given_)
     queries = options.pop("queries", QUERIES)
