@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import N_ANSWERS
 from l2route.data.vectors import normalize
-from l2route.evaluation.compare.methods import Method, served_graph
+from l2route.evaluation.compare.methods import served_graph
 from l2route.evaluation.compare.peers import FaissHnsw, Hnswlib, Usearch
+from l2route.evaluation.compare.protocol import Method
 from l2route.evaluation.judge import Judge
 from l2route.index import RoutingIndex
 from l2route.search.validation import N_KEPT

@@ -17,9 +17,9 @@ from l2route.cli import compare as commands
 from l2route.cli.app import main
 from l2route.data.dataset import Dataset
 from l2route.data.truth import exact_neighbors
+from l2route.evaluation.compare import methods
 from l2route.evaluation.compare import report as speeds
-from l2route.evaluation.compare import run as comparing
-from l2route.evaluation.compare.methods import VARIANTS, Variant
+from l2route.evaluation.compare.methods import Entry, select
 from l2route.evaluation.compare.run import Comparison, Line, Point, compare
 from l2route.evaluation.judge import Judge
 
@@ -37,6 +37,7 @@ class Honest:
     """Finds the first `knob` of the ten nearest, and counts what it is asked."""
 
     knobs = (2, 5, 9, 10, 10)
+    learn_seconds = 0.0
 
     def __init__(self, log: list[tuple[str, int]], name: str) -> None:
         self.log, self.name = log, name
@@ -88,12 +89,12 @@ class Fragile(Honest):
 def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each explores its knobs once, until it is good enough; then all are timed again, in order."""
     log: list[tuple[str, int]] = []
-    variants = (
-        Variant("a", "one", lambda *_: Honest(log, "a")),
-        Variant("b", "two", lambda *_: Honest(log, "b")),
-        Variant("c", "none", lambda *_: Absent(log, "c")),
+    entries = (
+        Entry("a", "one", lambda *_: Honest(log, "a")),
+        Entry("b", "two", lambda *_: Honest(log, "b")),
+        Entry("c", "none", lambda *_: Absent(log, "c")),
     )
-    monkeypatch.setattr(comparing, "VARIANTS", variants)
+    monkeypatch.setattr(methods, "METHODS", entries)
     said: list[str] = []
     out = tmp_path / "new" / "raw.json"
     result = compare(make_data(), n_rounds=3, out=out, told=said.append)
@@ -114,11 +115,11 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """And told of; the points after it, and other methods, are measured all the same."""
-    variants = (
-        Variant("a", "one", lambda *_: Fragile([], "a")),
-        Variant("b", "two", lambda *_: Honest([], "b")),
+    entries = (
+        Entry("a", "one", lambda *_: Fragile([], "a")),
+        Entry("b", "two", lambda *_: Honest([], "b")),
     )
-    monkeypatch.setattr(comparing, "VARIANTS", variants)
+    monkeypatch.setattr(methods, "METHODS", entries)
     result = compare(make_data(), n_rounds=2)
     assert [[p.knob for p in line.points] for line in result.lines] == [[5, 9, 10], [2, 5, 9, 10]]
     assert result.skipped == {"a (one) at 2": "ef or M is too small"}
@@ -194,8 +195,8 @@ def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
 def test_tables_fit_a_narrow_terminal() -> None:
     """Nothing that a method is called, and no figure, is cut off in eighty columns."""
     result = made({})
-    for variant in VARIANTS:
-        line = Line(variant.method, variant.label, 3600.0, 300.0, 1024.0)
+    for entry in select("compare"):
+        line = Line(entry.method, entry.label, 3600.0, 300.0, 1024.0)
         line.points = [Point(i, r, 10_000.0, [0.005]) for i, r in enumerate((0.8, 0.995))]
         result.lines.append(line)
     told = StringIO()

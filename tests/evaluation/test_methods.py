@@ -1,8 +1,7 @@
-"""Peers behind one protocol: each finds what exact search finds, and counts where it can."""
+"""Laws of all methods behind the protocol, and of their registry."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,22 +11,15 @@ from l2route.data.dataset import Dataset
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
 from l2route.evaluation.compare import peers
-from l2route.evaluation.compare.methods import (
-    METHODS,
-    VARIANTS,
-    L2route,
-    Method,
-    Routed,
-    Variant,
-    knob_for,
-    make_methods,
-)
-from l2route.evaluation.compare.peers import Annoy, FaissHnsw
+from l2route.evaluation.compare.methods import METHODS, Entry, Routed, select
+from l2route.evaluation.compare.peers import Annoy, FaissHnsw, Hnswlib, Usearch
+from l2route.evaluation.compare.protocol import Method, knob_for
+from l2route.reproduce.plan import EXPERIMENTS, read_experiment
 
 N, DIM, K = 400, 8, 10
-HARD = {"annoy": 100_000, "pynndescent": 500}
-"""Knobs at which a library searches as hard as it can; 400 for the others."""
-COUNTS = ("l2route", "faiss-hnsw", "annoy", "usearch")
+COUNTS = ("l2route", "l2route-learned", "l2route-pca64", "l2route-learned64")
+COUNTS += ("faiss-hnsw", "annoy", "usearch")
+"""Methods that count their distances."""
 
 
 def make_data(metric: Metric = "l2") -> Dataset:
@@ -38,44 +30,23 @@ def make_data(metric: Metric = "l2") -> Dataset:
     return Dataset("small", base, query, metric=metric)
 
 
-@pytest.mark.parametrize(
-    "name",
+entries = pytest.mark.parametrize(
+    "entry",
     [
-        pytest.param(name, marks=pytest.mark.slow) if name == "pynndescent" else name
-        for name in METHODS
+        pytest.param(entry, marks=pytest.mark.slow) if entry.method == "pynndescent" else entry
+        for entry in METHODS
     ],
+    ids=lambda entry: f"{entry.method} {entry.label}",
 )
-def test_every_method_finds_what_is_there(name: str) -> None:
-    """At its hardest a method has almost all of the ten nearest; one query is answered alike."""
-    made, skipped = make_methods([name])
-    assert not skipped
-    method, data = made[name], make_data()
-    method.build(data)
-    method.set(HARD.get(name, N))
-    found = method.search(data.query, K)
-    truth = exact_neighbors(data.base, data.query, K).ids
-    shares = [len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]
-    assert found.shape == (len(data.query), K)
-    assert found.dtype == np.int64
-    assert np.mean(shares) > 0.97
-    assert (method.search(data.query[:1], K) == found[:1]).all()
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-@pytest.mark.parametrize(
-    "variant",
-    [
-        pytest.param(variant, marks=pytest.mark.slow) if name == "pynndescent" else variant
-        for variant in VARIANTS
-        if (name := variant.method)
-    ],
-    ids=lambda variant: f"{variant.method} {variant.label}",
-)
-def test_every_variant_finds_what_is_there(variant: Variant, metric: Metric) -> None:
-    """At the last of its knobs that it reaches; it has a size, and knobs that ascend."""
+@entries
+def test_every_method_finds_the_nearest(entry: Entry, metric: Metric) -> None:
+    """At the last knob in reach; one query alone is answered alike; knobs ascend."""
     data = make_wide_data(metric)
-    method = variant.make(0, 0.01)
-    if metric == "ip" and variant.method in ("faiss-nsg", "pynndescent"):
+    method = entry.make(0, 0.01)
+    if metric == "ip" and entry.method in ("faiss-nsg", "pynndescent"):
         with pytest.raises(ValueError, match="expected metric l2 or cosine"):
             method.build(data)
         return
@@ -85,14 +56,31 @@ def test_every_variant_finds_what_is_there(variant: Variant, metric: Metric) -> 
     found = method.search(data.query, K)
     assert found.shape == (len(data.query), K)
     assert found.dtype == np.int64
+    assert (method.search(data.query[:1], K) == found[:1]).all()
     truth = exact_neighbors(data.base, data.query, K, metric).ids
     shares = [len(set(a) & set(b)) / K for a, b in zip(found, truth, strict=True)]
-    is_coarse = metric == "ip" or variant.label == "reorder 40"  # few true distances at the end
+    is_coarse = metric == "ip" or entry.label == "reorder 40"  # few true distances at the end
     assert np.mean(shares) > (0.8 if is_coarse else 0.9)
+
+
+@entries
+def test_every_method_tells_its_costs(entry: Entry) -> None:
+    """The saved size, the time to learn, and distances that grow with the knob, if counted."""
+    data = make_wide_data("l2")
+    method = entry.make(0, 0.01)
+    method.build(data)
+    assert (method.learn_seconds > 0) == ("learned" in entry.method)
     size = method.n_bytes()
-    if variant.method != "pynndescent":
-        assert size is not None
-        assert size > data.base.nbytes / 2  # half floats at the least
+    assert (size is None) == (entry.method == "pynndescent")
+    assert size is None or size > data.base.nbytes / 2  # half floats at least
+    method.set(method.knobs[0])
+    few = method.count(data.query, K)
+    set_hardest(method)
+    many = method.count(data.query, K)
+    assert (few is not None) == (many is not None) == (entry.method in COUNTS)
+    if few is not None and many is not None:
+        assert few.shape == (len(data.query),)
+        assert 0 < few.mean() < many.mean() <= 1.5 * len(data.base)
 
 
 def set_hardest(method: Method) -> None:
@@ -116,7 +104,7 @@ def make_wide_data(metric: Metric) -> Dataset:
 
 @pytest.mark.parametrize("learns", [True, False])
 def test_a_served_index_may_be_narrower(learns: bool) -> None:
-    """Codes of fewer dimensions, learned or by PCA; as ever with half floats to rerank by."""
+    """Codes of fewer dimensions, learned or by PCA, are reranked by half floats."""
     data = make_wide_data("l2")
     method = Routed("int8", learns=learns, dim=32, minutes=0.01)
     method.build(data)
@@ -132,44 +120,6 @@ def test_a_served_index_may_be_narrower(learns: bool) -> None:
         method.build(make_data())
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip"])
-@pytest.mark.parametrize(
-    "name", ["l2route", "faiss-hnsw", "faiss-nsg", "hnswlib", "annoy", "usearch"]
-)
-def test_other_metrics(name: str, metric: Metric) -> None:
-    """Cosine and inner product rank as exact search does, where a library has them."""
-    method, data = METHODS[name](0), make_data(metric)
-    if (name, metric) == ("faiss-nsg", "ip"):
-        with pytest.raises(ValueError, match="expected metric l2 or cosine for NSG"):
-            method.build(data)
-        return
-    method.build(data)
-    method.set(HARD.get(name, N))
-    truth = exact_neighbors(data.base, data.query, 1, metric).ids
-    assert (method.search(data.query, 1) == truth).mean() > 0.9
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_counts_grow_with_the_knob(name: str) -> None:
-    """A method that counts computes more when asked to search harder; the others say nothing."""
-    if name == "pynndescent":  # it is mute before it is built, too
-        assert METHODS[name](0).count(make_data().query, 1) is None
-        return
-    method, data = METHODS[name](0), make_data()
-    method.build(data)
-    method.set(16)
-    few = method.count(data.query, 1)
-    if name not in COUNTS:
-        assert few is None
-        return
-    method.set(160)
-    many = method.count(data.query, 1)
-    assert few is not None
-    assert many is not None
-    assert few.shape == (len(data.query),)
-    assert 0 < few.mean() < many.mean() <= 1.5 * N
-
-
 def test_annoy_counts_the_points_it_inspects() -> None:
     """Every inspected point may be an answer: as many answers as were counted, and no more."""
     method, data = Annoy(), make_data()
@@ -181,7 +131,7 @@ def test_annoy_counts_the_points_it_inspects() -> None:
     assert ((found >= 0).sum(axis=1) == counts).all()
 
 
-@pytest.mark.parametrize("kind", [Annoy, FaissHnsw, L2route])
+@pytest.mark.parametrize("kind", [Annoy, FaissHnsw, Usearch])
 def test_the_knob_for_a_budget_is_the_largest_within_it(kind: Any) -> None:
     """The next larger knob computes more than the budget, on average."""
     method, data = kind(), make_data()
@@ -204,31 +154,48 @@ def test_a_method_that_cannot_search_so_little_is_refused() -> None:
         knob_for(method, data.query, 1, 1)
 
 
-def test_a_mute_method_has_no_knob_for_a_budget() -> None:
-    """It is refused, not guessed."""
-    method, data = METHODS["hnswlib"](0), make_data()
+def test_a_method_that_does_not_count_has_no_knob_for_a_budget() -> None:
+    """It is refused."""
+    method, data = Hnswlib(), make_data()
     method.build(data)
     with pytest.raises(ValueError, match="counts its distances"):
         knob_for(method, data.query, 1, 100)
 
 
-def test_a_library_that_is_not_installed_is_skipped_and_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The others are there; the reason names what to install."""
+def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
 
-    def no_annoy(name: str) -> Any:
-        if name == "annoy":
-            raise ImportError("No module named 'annoy'")
-        return import_module(name)
+    def no_module(name: str) -> Any:
+        raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(peers, "import_module", no_annoy)
-    made, skipped = make_methods(["annoy", "hnswlib"])
-    assert list(made) == ["hnswlib"]
-    assert skipped == {"annoy": "No module named 'annoy'; pip install \".[bench]\""}
+    monkeypatch.setattr(peers, "import_module", no_module)
+    (entry,) = select("sota", ["annoy"])
+    with pytest.raises(ImportError) as caught:
+        entry.make(0, 1.0)
+    assert str(caught.value) == "No module named 'annoy'; pip install \".[bench]\""
 
 
 def test_an_unknown_method_is_refused() -> None:
-    """All names are said."""
-    with pytest.raises(ValueError, match="got 'guess'"):
-        make_methods(["guess"])
+    """The error lists the methods of that command."""
+    with pytest.raises(ValueError, match="expected a method of annoy, got 'guess'"):
+        select("sota", ["annoy", "guess"])
+    with pytest.raises(ValueError, match=r"expected a method of l2route, .*, got 'annoy'"):
+        select("compare", ["annoy"])
+
+
+def test_entries_are_distinct_and_used() -> None:
+    """No two entries have the same name and label, and each is run by some command."""
+    assert len({(entry.method, entry.label) for entry in METHODS}) == len(METHODS)
+    assert all(entry.uses for entry in METHODS)
+    assert {entry.method for entry in select("compare", ["usearch", "hnswlib"])} == {
+        "usearch",
+        "hnswlib",
+    }
+
+
+def test_experiments_and_registry_name_the_same_peers() -> None:
+    """The peers of the experiments are those registered for `reproduce sota`, once each."""
+    named = {
+        method.peer for name in EXPERIMENTS for method in read_experiment(name).methods.values()
+    }
+    assert sorted(named - {None}) == [entry.method for entry in select("sota")]

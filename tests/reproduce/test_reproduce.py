@@ -19,6 +19,7 @@ from l2route.data.dataset import Dataset
 from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
+from l2route.evaluation.compare import methods
 from l2route.files.formats import read_npz
 from l2route.graph.build import GraphKind, GraphOptions, build_graph
 from l2route.graph.entry import Entry
@@ -26,7 +27,7 @@ from l2route.graph.report import report
 from l2route.reproduce import jobs, plan
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop, paper_index
 from l2route.reproduce.page import page
-from l2route.reproduce.plan import Cell, Method, PaperDataset, read_experiment
+from l2route.reproduce.plan import Cell, Method, PaperDataset
 from l2route.reproduce.runner import Progress, run_experiments
 from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from l2route.reproduce.summary import Figure, Gain, as_markdown, cells_of, points, summarize
@@ -462,7 +463,11 @@ def test_a_missing_peer_is_skipped_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run goes on, and the page says why there is no figure."""
-    monkeypatch.setattr(jobs, "make_methods", lambda *_: ({}, {"annoy": "not installed"}))
+
+    def missing(seed: int, minutes: float) -> Any:
+        raise ImportError("not installed")
+
+    monkeypatch.setattr(methods, "METHODS", (methods.Entry("annoy", "", missing, ("sota",)),))
     source = Source.of(Dataset.read(make_file(tmp_path)))
     cell = Cell("sift_tiny", "annoy", 512, 1, 0, 512)
     job = Job.of(cell, Method("Annoy", peer="annoy"), source, None, 0)
@@ -544,12 +549,3 @@ def test_a_mistyped_file_is_said_at_once(
         cli.main()
     assert stopped.value.code == 2
     assert "expected files of data, got no" in capsys.readouterr().err
-
-
-def test_experiments_name_methods_that_exist() -> None:
-    """Peers of the files are methods that can be made."""
-    from l2route.evaluation.compare.methods import METHODS
-
-    for name in ("table1", "sota"):
-        peers = {method.peer for method in read_experiment(name).methods.values()}
-        assert peers - {None} <= set(METHODS)

@@ -10,7 +10,8 @@ from l2route.cli.options import above_zero, at_least
 from l2route.data.dataset import Dataset
 from l2route.data.vectors import Metric
 from l2route.evaluation.compare import report as speeds
-from l2route.evaluation.compare.run import Comparison, check_methods
+from l2route.evaluation.compare.methods import select
+from l2route.evaluation.compare.run import Comparison
 from l2route.evaluation.compare.run import compare as run_comparison
 from l2route.files.atomic import replace_text
 
@@ -40,7 +41,7 @@ def compare(
         result = Comparison.read(data)
     else:
         names = None if methods is None else [name.strip() for name in methods.split(",")]
-        check_methods(names)
+        select("compare", names)  # refuse unknown names before reading the data
         console = Console(stderr=True, highlight=False)
         dataset = Dataset.read(data, metric)
         raw = out / f"{dataset.name}.json"

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import Truth, exact_distances, exact_neighbors
-from l2route.evaluation.compare.methods import knob_for, make_methods
+from l2route.evaluation.compare.methods import select
+from l2route.evaluation.compare.protocol import knob_for
 from l2route.files.hashing import hash_arrays
 from l2route.graph.build import GraphKind, GraphOptions, build_graph
 from l2route.graph.entry import Entry
@@ -260,10 +261,11 @@ class Workshop:
 
     def _run_peer(self, job: Job) -> Outcome:
         data, peer = self.source.data, str(job.method.peer)
-        made, skipped = make_methods([peer], job.seed)
-        if skipped:
-            return Outcome({}, {"skipped": skipped[peer]})
-        method = made[peer]
+        (entry,) = select("sota", [peer])
+        try:
+            method = entry.make(job.seed, job.method.minutes)
+        except ImportError as error:
+            return Outcome({}, {"skipped": str(error)})
         begin = time.perf_counter()
         method.build(data)
         built = time.perf_counter() - begin

@@ -1,8 +1,8 @@
-"""What is compared, ours and others', behind one small protocol; what is missing is left out."""
+"""The methods that are compared: ours as it is served, and the registry of all."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,100 +14,36 @@ from l2route.evaluation.compare.peers import (
     FaissHnsw,
     FaissNsg,
     Hnswlib,
-    Ids,
     PyNNDescent,
     Scann,
     SymphonyQG,
     Usearch,
-    Vectors,
 )
-from l2route.extras import install
+from l2route.evaluation.compare.protocol import Ids, Method, Vectors
 from l2route.index import RoutingIndex
 from l2route.search.codes import Compression
 from l2route.search.space import pca_space
 from l2route.search.validation import N_KEPT
 
 SERVED_RECALL = 0.9
-"""Recall that a served index learns for."""
+"""Target recall@10 of learning for a served index."""
 
 
 def served_graph(data: Dataset, seed: int = 0, n_threads: int = 1) -> RoutingIndex:
-    """The index that ours are made of: what `build` makes unless told otherwise."""
+    """The index that ours are made from: `RoutingIndex.build` with its defaults."""
     return RoutingIndex.build(data.base, data.metric, seed=seed, n_threads=n_threads)
 
 
-class Method(Protocol):
-    """A library: build once, then set the knob and search, as often as one likes; one thread."""
-
-    @property
-    def knobs(self) -> tuple[int, ...]:
-        """Values of the knob that libraries are compared at, ascending."""
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors; a method that learns takes the training queries too."""
-
-    def set(self, knob: int) -> None:
-        """How hard to search: more is slower and finds more."""
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest [n_queries, k]; −1 where fewer were found."""
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Distances that each search for k computes [n_queries]; None if the library is mute."""
-
-    def n_bytes(self) -> int | None:
-        """Of the whole index, vectors included, as it is saved; None if it cannot be."""
-
-
-class L2route:
-    """Ours, plain: NSW as faiss builds it, entered at the medoid; the knob is the budget."""
-
-    knobs = tuple(128 * 2**i for i in range(6))
-
-    def __init__(self, degree: int = 32, ef_construction: int = 300, seed: int = 0) -> None:
-        self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
-        self.budget = 256
-
-    def build(self, data: Dataset) -> None:
-        """Index the base vectors."""
-        self.index = RoutingIndex.build(
-            data.base,
-            data.metric,
-            degree=self.degree,
-            ef_construction=self.ef_construction,
-            entry="medoid",
-            seed=self.seed,
-            refine=False,
-        )
-
-    def set(self, knob: int) -> None:
-        """Set the budget."""
-        self.budget = knob
-
-    def search(self, queries: Vectors, k: int) -> Ids:
-        """Ids of the k nearest."""
-        return self.index.search(queries, k, budget=self.budget, n_threads=1).ids
-
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """All distances, rerank and projection included."""
-        found = self.index.search(queries, k, budget=self.budget, n_threads=1)
-        return np.ceil(found.n_computed).astype(np.int64)
-
-    def n_bytes(self) -> int | None:
-        """Of the index as it is saved."""
-        return self.index.n_bytes
-
-
 class Routed:
-    """Ours as it is served, by codes; the knob is a recall@10, in thousandths.
+    """Ours as it is served: routing by codes; the knob is the target recall@10 in thousandths.
 
     Args:
-        routing: codes to route by.
-        learns: learn from the training queries; if not, codes are of the vectors as they are, or
-            of their principal components.
-        dim: routing dimension; the original one if not given, or if that is no larger.
-        minutes: time to learn for, at the most.
-        seed: of every random choice.
+        routing: kind of codes to route by.
+        learns: learn from the training queries; otherwise codes are of the original vectors, or
+            of their principal components if `dim` is smaller.
+        dim: routing dimension; the original one if not given or not smaller.
+        minutes: time limit of learning.
+        seed: seed of every random choice.
     """
 
     knobs = (700, 800, 850, 900, 925, 950, 970, 980, 990, 995)
@@ -166,7 +102,7 @@ class Routed:
         return RoutingIndex(index.base, index.graph, [space], validation=problem.to_keep())
 
     def set(self, knob: int) -> None:
-        """Find the beam and rerank that reach the recall; if none does, that is an error."""
+        """Find the beam width and rerank that reach the recall; refused if none does."""
         self.recall = knob / 1000
         self.index.setting(self.recall, N_ANSWERS)
 
@@ -175,103 +111,71 @@ class Routed:
         return self.index.search(queries, k, recall=self.recall, n_threads=1).ids
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Codes scored, and true distances."""
+        """Codes scored plus true distances computed."""
         found = self.index.search(queries, k, recall=self.recall, n_threads=1)
         return (found.n_routing + found.n_rerank).astype(np.int64)
 
     def n_bytes(self) -> int | None:
-        """Of the index as it is saved."""
+        """Size of the saved index."""
         return self.index.n_bytes
 
 
+Use = Literal["compare", "sota"]
+"""Commands that run methods: `l2route compare` and `l2route reproduce sota`."""
+
+
 @dataclass(frozen=True, slots=True)
-class Variant:
-    """A method at one of its settings."""
+class Entry:
+    """A method with its parameters, and where it is run."""
 
     method: str
+    """Name on the command line, and in the experiments' `peer`."""
     label: str
-    """What tells it from the method's other variants."""
+    """Parameters that tell it from the method's other entries."""
     make: Callable[[int, float], Method]
-    """From a seed, and the minutes that it may learn for."""
+    """Makes it from a seed and the minutes that it may learn for."""
+    uses: tuple[Use, ...] = ("compare",)
 
 
 def _learned(routing: Compression, dim: int | None) -> Callable[[int, float], Method]:
     return lambda seed, minutes: Routed(routing, learns=True, dim=dim, minutes=minutes, seed=seed)
 
 
-VARIANTS = (
-    Variant("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
-    Variant("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
-    Variant("l2route-learned", "int8", _learned("int8", None)),
-    Variant("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
-    Variant("l2route-learned64", "int8", _learned("int8", 64)),
-    Variant("hnswlib", "M=16, ef 200", lambda seed, _: Hnswlib(32, 200, seed)),
-    Variant("hnswlib", "M=24, ef 500", lambda seed, _: Hnswlib(48, 500, seed)),
-    Variant("faiss-hnsw", "M=16, ef 200", lambda seed, _: FaissHnsw(32, 200, seed)),
-    Variant("faiss-hnsw", "M=32, ef 500", lambda seed, _: FaissHnsw(64, 500, seed)),
-    Variant("faiss-nsg", "R=32", lambda *_: FaissNsg(32)),
-    Variant("faiss-nsg", "R=64", lambda *_: FaissNsg(64, 128)),
-    Variant("usearch", "f32, 16", lambda *_: Usearch(32, 200)),
-    Variant("usearch", "f16, 16", lambda *_: Usearch(32, 200, "f16")),
-    Variant("pynndescent", "30", lambda seed, _: PyNNDescent(30, seed)),
-    Variant("symphonyqg", "degree 32", lambda *_: SymphonyQG(32, 400)),
-    Variant("symphonyqg", "degree 64", lambda *_: SymphonyQG(64, 400)),
-    Variant("scann", "reorder 40", lambda *_: Scann(40)),
-    Variant("scann", "reorder 100", lambda *_: Scann(100)),
-    Variant("scann", "reorder 300", lambda *_: Scann(300)),
+METHODS = (
+    Entry("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
+    Entry("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
+    Entry("l2route-learned", "int8", _learned("int8", None)),
+    Entry("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
+    Entry("l2route-learned64", "int8", _learned("int8", 64)),
+    Entry("hnswlib", "M=16, ef 200", lambda seed, _: Hnswlib(32, 200, seed)),
+    Entry("hnswlib", "M=24, ef 500", lambda seed, _: Hnswlib(48, 500, seed)),
+    Entry("faiss-hnsw", "M=16, ef 200", lambda seed, _: FaissHnsw(32, 200, seed)),
+    Entry("faiss-hnsw", "M=32, ef 500", lambda seed, _: FaissHnsw(64, 500, seed)),
+    Entry("faiss-nsg", "R=32", lambda *_: FaissNsg(32)),
+    Entry("faiss-nsg", "R=64", lambda *_: FaissNsg(64, 128)),
+    Entry("usearch", "f32, 16", lambda *_: Usearch(32, 200)),
+    Entry("usearch", "f16, 16", lambda *_: Usearch(32, 200, "f16")),
+    Entry("pynndescent", "30", lambda seed, _: PyNNDescent(30, seed)),
+    Entry("symphonyqg", "degree 32", lambda *_: SymphonyQG(32, 400)),
+    Entry("symphonyqg", "degree 64", lambda *_: SymphonyQG(64, 400)),
+    Entry("scann", "reorder 40", lambda *_: Scann(40)),
+    Entry("scann", "reorder 100", lambda *_: Scann(100)),
+    Entry("scann", "reorder 300", lambda *_: Scann(300)),
+    Entry("annoy", "100 trees", lambda seed, _: Annoy(100, seed), uses=("sota",)),
 )
-"""What `l2route compare` compares; each library at settings that its own documents recommend."""
-
-METHODS: dict[str, Callable[[int], Method]] = {
-    "l2route": lambda seed: L2route(seed=seed),
-    "faiss-hnsw": lambda seed: FaissHnsw(seed=seed),
-    "faiss-nsg": lambda _: FaissNsg(),
-    "hnswlib": lambda seed: Hnswlib(seed=seed),
-    "annoy": lambda seed: Annoy(seed=seed),
-    "usearch": lambda _: Usearch(),
-    "pynndescent": lambda seed: PyNNDescent(seed=seed),
-}
-"""What `l2route reproduce sota` compares, made from a seed where the library takes one."""
+"""All methods. `compare` runs each library with parameters that its own documents recommend."""
 
 
-def make_methods(names: Iterable[str], seed: int = 0) -> tuple[dict[str, Method], dict[str, str]]:
-    """Methods of these names, and of those that cannot be had here, why not."""
-    made: dict[str, Method] = {}
-    skipped: dict[str, str] = {}
-    for name in names:
-        if name not in METHODS:
-            raise ValueError(f"expected a method of {', '.join(METHODS)}, got {name!r}")
-        try:
-            made[name] = METHODS[name](seed)
-        except ImportError as error:
-            skipped[name] = f"{error}; {install('bench')}"
-    return made, skipped
-
-
-def knob_for(method: Method, queries: Vectors, k: int, budget: float) -> int:
-    """The largest knob at which searches compute no more distances than a budget, on average.
+def select(use: Use, names: Sequence[str] | None = None) -> list[Entry]:
+    """Entries that a command runs.
 
     Args:
-        method: what counts its distances.
-        queries: queries to count on; not those that the result is measured with.
-        k: answers per query.
-        budget: distance computations per query.
+        use: the command.
+        names: methods to choose; all of the command's by default. Unknown names are refused.
     """
-
-    def mean(knob: int) -> float:
-        method.set(knob)
-        counts = method.count(queries, k)
-        if counts is None:
-            raise ValueError("expected a method that counts its distances, got a mute one")
-        return float(counts.mean())
-
-    if (least := mean(1)) > budget:
-        raise ValueError(f"expected a method that can stay within {budget:g}, got {least:.0f}")
-    low, high = 1, 2
-    while high < 1 << 24 and mean(high) <= budget:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if mean(middle) <= budget else (low, middle)
-    method.set(low)
-    return low
+    entries = [entry for entry in METHODS if use in entry.uses]
+    known = list(dict.fromkeys(entry.method for entry in entries))
+    for name in names or ():
+        if name not in known:
+            raise ValueError(f"expected a method of {', '.join(known)}, got {name!r}")
+    return [entry for entry in entries if names is None or entry.method in names]

@@ -1,4 +1,4 @@
-"""Search libraries of others, a few lines each, behind the protocol of `methods.Method`."""
+"""Other search libraries, a few lines each, behind `protocol.Method`."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,21 +12,31 @@ from numpy.typing import NDArray
 
 from l2route.data.dataset import Dataset
 from l2route.data.vectors import Metric, normalize
+from l2route.evaluation.compare.protocol import Ids, Vectors
+from l2route.extras import install
 from l2route.graph.knn import faiss_metric, faiss_threads
 
-Ids = NDArray[np.int64]
-Vectors = NDArray[np.float32]
 BEAMS = (10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640)
-"""Beam widths that graphs are compared at."""
+"""Beam widths at which graphs are compared."""
 _ANNOY: dict[Metric, str] = {"l2": "euclidean", "ip": "dot", "cosine": "angular"}
 _USEARCH: dict[Metric, str] = {"l2": "l2sq", "ip": "ip", "cosine": "cos"}
 _PYNNDESCENT: dict[Metric, str] = {"l2": "euclidean", "cosine": "cosine"}
 
 
-class _Faiss:
+class _Peer:
+    """Defaults of a library: a graph searched by beams, no learning, no count of distances."""
+
+    knobs: tuple[int, ...] = BEAMS
+    learn_seconds = 0.0
+
+    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
+        """Nothing, unless the library counts."""
+        return None
+
+
+class _Faiss(_Peer):
     """What faiss's graphs have in common."""
 
-    knobs = BEAMS
     metric: Metric
     index: Any
 
@@ -41,7 +51,7 @@ class _Faiss:
             return _ids(self.index.search(_unit(queries, self.metric), k)[1])
 
     def n_bytes(self) -> int | None:
-        """Of the index as faiss writes it."""
+        """Size of the index as faiss writes it."""
         return len(faiss.serialize_index(self.index))
 
 
@@ -91,22 +101,16 @@ class FaissNsg(_Faiss):
         """Set search_L."""
         self.index.nsg.search_L = knob
 
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: faiss does not count for NSG."""
-        return None
 
-
-class Hnswlib:
+class Hnswlib(_Peer):
     """hnswlib.Index; the knob is ef."""
-
-    knobs = BEAMS
 
     def __init__(
         self, degree: int = 32, ef_construction: int = 200, seed: int = 0, n_threads: int = 1
     ) -> None:
         self.degree, self.ef_construction, self.seed = degree, ef_construction, seed
-        self.n_threads = n_threads  # that build
-        self._library = import_module("hnswlib")
+        self.n_threads = n_threads  # of build
+        self._library = _imported("hnswlib")
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
@@ -126,23 +130,19 @@ class Hnswlib:
         """Ids of the k nearest."""
         return _ids(self.index.knn_query(queries, k)[0])
 
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: hnswlib's Python package does not count."""
-        return None
-
     def n_bytes(self) -> int | None:
-        """Of the index as hnswlib writes it."""
+        """Size of the index as hnswlib writes it."""
         return _n_bytes_saved(self.index.save_index)
 
 
-class Annoy:
+class Annoy(_Peer):
     """annoy.AnnoyIndex, trees of random splits; the knob is search_k."""
 
     knobs = tuple(100 * 2**i for i in range(12))
 
     def __init__(self, n_trees: int = 100, seed: int = 0) -> None:
         self.n_trees, self.seed, self.knob = n_trees, seed, -1
-        self._library = import_module("annoy")
+        self._library = _imported("annoy")
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
@@ -161,13 +161,13 @@ class Annoy:
         return _padded([self._inspect(query, k) for query in queries], k)
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Points inspected: asked for all, Annoy answers with those; splits are not counted."""
+        """Points inspected: asked for all points, Annoy returns these; splits do not count."""
         everything = self.index.get_n_items()
         counts = [len(self._inspect(query, everything)) for query in queries]
         return np.array(counts, dtype=np.int64)
 
     def n_bytes(self) -> int | None:
-        """Of the index as Annoy writes it."""
+        """Size of the index as Annoy writes it."""
         return _n_bytes_saved(self.index.save)
 
     def _inspect(self, query: Vectors, n: int) -> list[int]:
@@ -175,14 +175,12 @@ class Annoy:
         return found
 
 
-class Usearch:
+class Usearch(_Peer):
     """usearch.index.Index; the knob is expansion_search."""
-
-    knobs = BEAMS
 
     def __init__(self, degree: int = 32, ef_construction: int = 200, dtype: str = "f32") -> None:
         self.degree, self.ef_construction, self.dtype = degree, ef_construction, dtype
-        self._library = import_module("usearch.index")
+        self._library = _imported("usearch.index")
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
@@ -215,21 +213,21 @@ class Usearch:
         return np.array([matches.computed_distances for matches in found], dtype=np.int64)
 
     def n_bytes(self) -> int | None:
-        """Of the index as usearch writes it."""
+        """Size of the index as usearch writes it."""
         return int(self.index.serialized_length)
 
 
-class PyNNDescent:
+class PyNNDescent(_Peer):
     """pynndescent.NNDescent; the knob is a thousand times epsilon."""
 
     knobs = (0, 20, 50, 80, 120, 160, 200, 250, 300, 400)
 
     def __init__(self, n_neighbors: int = 30, seed: int = 0) -> None:
         self.n_neighbors, self.seed, self.epsilon = n_neighbors, seed, 0.1
-        self._library = import_module("pynndescent")
+        self._library = _imported("pynndescent")
 
     def build(self, data: Dataset) -> None:
-        """Index the base vectors, and compile what searches."""
+        """Index the base vectors and compile the search."""
         _refuse_ip("pynndescent", data.metric)
         self.index = self._library.NNDescent(
             data.base,
@@ -248,26 +246,20 @@ class PyNNDescent:
         """Ids of the k nearest."""
         return _ids(self.index.query(queries, k, epsilon=self.epsilon)[0])
 
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: pynndescent does not count."""
-        return None
-
     def n_bytes(self) -> int | None:
         """Nothing: pynndescent has no file format of its own."""
         return None
 
 
-class SymphonyQG:
+class SymphonyQG(_Peer):
     """rabitqlib.SymqgIndex, a graph whose vertices hold one-bit codes of their neighbours.
 
     The knob is ef.
     """
 
-    knobs = BEAMS
-
     def __init__(self, degree: int = 32, ef_construction: int = 400) -> None:
         self.degree, self.ef_construction = degree, ef_construction
-        self._library = import_module("rabitqlib")
+        self._library = _imported("rabitqlib")
 
     def build(self, data: Dataset) -> None:
         """Index the base vectors."""
@@ -286,26 +278,22 @@ class SymphonyQG:
         found = self.index.search(_unit(queries, self.metric), k, max(k, self.ef), num_threads=1)
         return _ids(found[0])
 
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: rabitqlib does not count."""
-        return None
-
     def n_bytes(self) -> int | None:
-        """Of the index as rabitqlib writes it."""
+        """Size of the index as rabitqlib writes it."""
         return _n_bytes_saved(self.index.save)
 
 
-class Scann:
+class Scann(_Peer):
     """ScaNN: clusters, four-bit codes, true distances at the end; the knob is clusters searched."""
 
     knobs = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 90, 140, 200)
 
     def __init__(self, n_reordered: int = 100) -> None:
         self.n_reordered, self.knob = n_reordered, 1
-        self._library = import_module("scann")
+        self._library = _imported("scann")
 
     def build(self, data: Dataset) -> None:
-        """Index the base vectors in as many clusters as the root of their number."""
+        """Index the n base vectors in √n clusters."""
         self.metric = data.metric
         n = len(data.base)
         n_clusters = round(np.sqrt(n))
@@ -329,12 +317,8 @@ class Scann:
         )
         return np.where(np.isnan(distances), -1, _ids(found))
 
-    def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing: ScaNN does not count."""
-        return None
-
     def n_bytes(self) -> int | None:
-        """Of the index as ScaNN writes it."""
+        """Size of the index as ScaNN writes it."""
 
         def save(path: str) -> None:
             Path(path).mkdir()
@@ -343,13 +327,21 @@ class Scann:
         return _n_bytes_saved(save)
 
 
+def _imported(module: str) -> Any:
+    """A library's module; if it is not installed, the error says what to install."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{error}; {install('bench')}") from error
+
+
 def _unit(vectors: Vectors, metric: Metric) -> Vectors:
-    """Vectors as faiss takes them: it has no cosine, l2 between unit vectors has its order."""
+    """Unit vectors for cosine, which these libraries lack: l2 between them has the same order."""
     return normalize(vectors) if metric == "cosine" else vectors
 
 
 def _n_bytes_saved(save: Callable[[str], object]) -> int:
-    """What a library writes, in bytes, be it a file or a directory."""
+    """Bytes that a library writes, be it a file or a directory."""
     with TemporaryDirectory() as directory:
         save(str(Path(directory) / "index"))
         return sum(path.stat().st_size for path in Path(directory).rglob("*") if path.is_file())

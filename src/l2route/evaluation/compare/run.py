@@ -1,8 +1,8 @@
-"""Recall against queries per second, ours and others', measured side by side in one run."""
+"""Recall against queries per second of several methods, measured side by side in one run."""
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,39 +11,41 @@ import numpy as np
 
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import N_ANSWERS
-from l2route.evaluation.compare.methods import VARIANTS, Method, Variant
+from l2route.evaluation.compare.methods import Entry, select
+from l2route.evaluation.compare.protocol import Method
 from l2route.evaluation.context import context
 from l2route.evaluation.judge import Judge
 from l2route.files.atomic import replace_text
 from l2route.search.calibrate import OutOfReachError
 
 TARGETS = (0.90, 0.95, 0.99)
-"""Recalls that methods are compared at."""
+"""Recalls at which speeds are compared."""
 HIGHEST = 0.997
-"""Recall beyond which no harder search is tried."""
+"""No larger knob is tried after a recall above this."""
 SLOWEST = 100.0
-"""Queries per second below which none is."""
+"""No larger knob is tried after fewer queries per second than this."""
 
 
 @dataclass(slots=True)
 class Point:
-    """A method at one value of its knob."""
+    """Measurements of a method at one value of its knob."""
 
     knob: int
     recall: float
     """Recall@10."""
     n_computed: float | None
-    """Distances per query, where the method counts them."""
+    """Distance computations per query; None if the method does not count them."""
     seconds: list[float]
-    """Of all queries, one thread, once a round."""
+    """Time for all queries on one thread, one value per round."""
 
 
 @dataclass(slots=True)
 class Line:
-    """A variant of a method: what it took to make, and what it does."""
+    """Measurements of a method with one set of parameters."""
 
     method: str
     label: str
+    """The parameters."""
     build_seconds: float
     """Learning included."""
     learn_seconds: float
@@ -53,7 +55,7 @@ class Line:
 
 @dataclass(slots=True)
 class Comparison:
-    """Raw results on one dataset; all that tables and pictures are made of."""
+    """Raw results on one dataset, from which tables and pictures are made."""
 
     data: str
     n_base: int
@@ -62,11 +64,11 @@ class Comparison:
     seed: int
     lines: list[Line] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """Variants that are not there, and why."""
+    """What could not be measured, and why."""
     context: dict[str, Any] = field(default_factory=context)
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all."""
+        """Write it as JSON; a crash leaves the old file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
@@ -81,9 +83,9 @@ class Comparison:
         return cls(**content, lines=lines)
 
     def speed(self, line: Line, recall: float) -> float | None:
-        """Queries per second of a variant at a recall, between its points on a log scale.
+        """Queries per second of a line at a recall, interpolated on a log scale.
 
-        None where it was measured on one side of that recall only.
+        None if all its points lie on one side of that recall.
         """
         measured = [point.recall for point in line.points]
         if not measured or not min(measured) <= recall <= max(measured):
@@ -92,14 +94,14 @@ class Comparison:
         return float(np.exp(np.interp(recall, recalls, np.log(speeds))))
 
     def best(self, method: str, recall: float) -> tuple[float, Line] | None:
-        """A method's fastest variant at a recall, with its speed."""
+        """Speed and line of a method that is fastest at a recall; None if no line reaches it."""
         lines = [line for line in self.lines if line.method == method]
         speeds = [(self.speed(line, recall), line) for line in lines]
         known = [(speed, line) for speed, line in speeds if speed is not None]
         return max(known, key=lambda pair: pair[0]) if known else None
 
     def envelope(self, lines: Iterable[Line]) -> list[tuple[float, float]]:
-        """Recalls and speeds that no other of these lines' points beats in both, ascending."""
+        """Points (recall, speed) of these lines that no other point beats in both, ascending."""
         points = [
             (point.recall, self.n_queries / min(point.seconds))
             for line in lines
@@ -113,16 +115,8 @@ class Comparison:
 
     @property
     def methods(self) -> list[str]:
-        """Names of all methods that were measured, in order."""
+        """Names of the methods that were measured, in order."""
         return list(dict.fromkeys(line.method for line in self.lines))
-
-
-def check_methods(methods: Sequence[str] | None) -> None:
-    """Refuse names of methods that VARIANTS do not have."""
-    known = list(dict.fromkeys(variant.method for variant in VARIANTS))
-    for name in methods or ():
-        if name not in known:
-            raise ValueError(f"expected a method of {', '.join(known)}, got {name!r}")
 
 
 def compare(
@@ -135,85 +129,101 @@ def compare(
     out: Path | None = None,
     told: Callable[[str], None] | None = None,
 ) -> Comparison:
-    """Measure methods in turns: all of them once, then all of them again.
+    """Measure methods in turns: every point of each method once per round.
 
     Args:
         data: base vectors, training and test queries.
-        methods: names, of VARIANTS; all by default.
-        minutes: time that those that learn may learn for.
+        methods: names of methods to compare; all by default.
+        minutes: time limit of learning, for each method that learns.
         n_rounds: times that every point is timed; the fastest counts.
-        seed: of every random choice.
-        out: file to keep raw results in as they come.
-        told: told what is done.
+        seed: seed of every random choice.
+        out: file that raw results are written to after every step.
+        told: called with a message after every step.
     """
-    check_methods(methods)
+    entries = select("compare", methods)
     if n_rounds < 1:
         raise ValueError(f"expected at least one round, got {n_rounds}")
-    say = told or _ignore
     n_base, dim = data.base.shape
     result = Comparison(data.name, n_base, dim, len(data.query), seed)
-
-    def skip(name: str, error: Exception) -> None:
-        result.skipped[name] = str(error)
-        say(f"{name}: skipped, {error}")
-
-    stopwatch = _Stopwatch(data, skip)
-    made: list[tuple[Line, Method]] = []
-    for variant in VARIANTS:
-        if methods is not None and variant.method not in methods:
-            continue
-        name = f"{variant.method} ({variant.label})"
-        try:
-            line, method = _make(variant, data, minutes, seed)
-        except Exception as error:  # libraries raise what they like, and others can still run
-            skip(name, error)
-            continue
-        result.lines.append(line)
-        made.append((line, method))
-        say(f"{name}: built in {line.build_seconds:.0f} s")
-        _keep(result, out)
+    run = _Run(result, out, told or _ignore)
+    made = list(run.build_all(entries, data, minutes, seed))
+    stopwatch = _Stopwatch(data, run.skip)
     for turn in range(n_rounds):
         for line, method in made:
             if turn == 0:
                 stopwatch.explore(line, method)
             else:
                 stopwatch.repeat(line, method)
-            _keep(result, out)
-        say(f"round {turn + 1} of {n_rounds} done")
+            run.keep()
+        run.say(f"round {turn + 1} of {n_rounds} done")
     return result
 
 
-def _make(variant: Variant, data: Dataset, minutes: float, seed: int) -> tuple[Line, Method]:
-    method = variant.make(seed, minutes)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A comparison in progress: the results so far, where they are kept, who is told."""
+
+    result: Comparison
+    out: Path | None
+    say: Callable[[str], None]
+
+    def build_all(
+        self, entries: Sequence[Entry], data: Dataset, minutes: float, seed: int
+    ) -> Iterator[tuple[Line, Method]]:
+        """Build each method and yield it with its line; one that fails is skipped."""
+        for entry in entries:
+            name = f"{entry.method} ({entry.label})"
+            try:
+                line, method = _make(entry, data, minutes, seed)
+            except Exception as error:  # libraries raise any type, and the others can still run
+                self.skip(name, error)
+                continue
+            self.result.lines.append(line)
+            self.say(f"{name}: built in {line.build_seconds:.0f} s")
+            self.keep()
+            yield line, method
+
+    def skip(self, name: str, error: Exception) -> None:
+        """Note what could not be measured, and why."""
+        self.result.skipped[name] = str(error)
+        self.say(f"{name}: skipped, {error}")
+
+    def keep(self) -> None:
+        """Write the results so far."""
+        if self.out is not None:
+            self.result.write(self.out)
+
+
+def _make(entry: Entry, data: Dataset, minutes: float, seed: int) -> tuple[Line, Method]:
+    method = entry.make(seed, minutes)
     begin = time.perf_counter()
     method.build(data)
     seconds = time.perf_counter() - begin
     n_bytes = method.n_bytes()
     size = None if n_bytes is None else n_bytes / len(data.base)
-    learned = float(getattr(method, "learn_seconds", 0.0))
-    return Line(variant.method, variant.label, seconds, learned, size), method
+    return Line(entry.method, entry.label, seconds, method.learn_seconds, size), method
 
 
 class _Stopwatch:
-    """Times searches for all test queries, and has their answers judged.
+    """Times searches for all test queries, and measures their recall.
 
     Args:
-        data: the queries.
-        skip: told of a point that a method cannot measure, and why.
+        data: base vectors and test queries.
+        skip: called with the name of a point that could not be measured, and the error.
     """
 
     def __init__(self, data: Dataset, skip: Callable[[str, Exception], None]) -> None:
         self.queries, self.judge, self.skip = data.query, Judge(data, N_ANSWERS), skip
 
     def explore(self, line: Line, method: Method) -> None:
-        """Take a method's knobs one by one, until it is as good or as slow as matters."""
+        """Measure a method at each of its knobs, up to HIGHEST or down to SLOWEST."""
         for knob in method.knobs:
             try:
                 method.set(knob)
                 point = Point(knob, *self._quality(method), [self._time(method)])
             except OutOfReachError:
                 return
-            except Exception as error:  # hnswlib's, for one, where a beam finds too few
+            except Exception as error:  # such as hnswlib's, where a beam finds too few
                 self.skip(f"{line.method} ({line.label}) at {knob}", error)
                 continue
             line.points.append(point)
@@ -237,11 +247,6 @@ class _Stopwatch:
         recall = self.judge.recall(method.search(self.queries, N_ANSWERS))
         counts = method.count(self.queries[:1000], N_ANSWERS)
         return recall, None if counts is None else float(counts.mean())
-
-
-def _keep(result: Comparison, out: Path | None) -> None:
-    if out is not None:
-        result.write(out)
 
 
 def _ignore(_: str) -> None:
