@@ -13,7 +13,7 @@ from l2route.evaluation.plots import (
     draw_recall_against_budget,
     draw_success_by_hops,
     plot_recall_against_budget,
-    plot_success_by_hops,
+    write_figure,
 )
 from l2route.evaluation.tables import Row
 
@@ -62,7 +62,7 @@ def test_recall_picture_is_a_png(tmp_path: Path) -> None:
 
 def test_hops_picture_is_a_png(tmp_path: Path) -> None:
     """The curves are written as a PNG too."""
-    plot_success_by_hops(CURVES, tmp_path / "hops.png", "SIFT")
+    write_figure(draw_success_by_hops(CURVES, "SIFT"), tmp_path / "hops.png")
     assert png_size(tmp_path / "hops.png")[0] >= 800
 
 

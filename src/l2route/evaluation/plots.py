@@ -1,15 +1,12 @@
 """Pictures of measured operating points and of walks; they need the extra ``plots``.
 
-Each picture has a function that draws it and one that writes it. Figures are made without
-pyplot, so nothing global changes and no display is needed.
+Figures are made without pyplot, so nothing global changes and no display is needed.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import textwrap
-import uuid
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +17,7 @@ from numpy.typing import NDArray
 
 from l2route.evaluation.tables import Row
 from l2route.extras import install
+from l2route.files.atomic import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,22 +26,20 @@ if TYPE_CHECKING:
 Depth = Literal[1, 10]
 """Answers of a recall that can be drawn."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Okabe and Ito's colours, told apart by colour-blind eyes; yellow is too pale for a line."""
+"""Okabe and Ito's colours, which colour-blind readers can tell apart, but for pale yellow."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 STYLES = ("-", "--", ":", "-.")
 
-DPI = 150
+DPI = 200
 SIZE = (8.0, 4.8)  # inches
 TEXT_COLOUR = "#333333"
 GRID_COLOUR = "#E3E3E3"
 LEGEND_LETTERS = 26
-"""Longer names are wrapped, or the legend would take the room of the data."""
+"""Longer names are wrapped, so that the legend leaves room for the data."""
 MAX_LABELLED_METHODS = 2
-"""With more lines there is no side of a point left where its value covers nothing."""
-LOWEST_RECALL = 0.7
-"""Recalls below it are not drawn where speed is: nobody runs them."""
+"""Values are written beside points up to this many lines; with more they would overlap."""
 MAX_ACROSS = 12
-"""Numbers of four digits that fit side by side along the x axis."""
+"""Four-digit numbers that fit side by side along the x axis."""
 
 
 def plot_recall_against_budget(rows: Sequence[Row], path: Path, title: str, k: Depth = 10) -> None:
@@ -52,37 +48,10 @@ def plot_recall_against_budget(rows: Sequence[Row], path: Path, title: str, k: D
     Args:
         rows: Operating points, [n >= 1]; those without a distance count are named, not drawn.
         path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
-        title: A line to stand above.
+        title: Line above the picture.
         k: Which recall to draw, recall@1 or recall@10.
     """
     write_figure(draw_recall_against_budget(rows, title, k), path)
-
-
-def plot_success_by_hops(
-    curves: Mapping[str, NDArray[np.floating[Any]]], path: Path, title: str
-) -> None:
-    """Write a picture of the share of queries that reached their target within h hops.
-
-    Args:
-        curves: For each method the share for h = 0, 1, ..., as success_by_hops gives it,
-            [n_hops + 1].
-        path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
-        title: A line to stand above.
-    """
-    write_figure(draw_success_by_hops(curves, title), path)
-
-
-def plot_speed_against_recall(
-    curves: Mapping[str, NDArray[np.floating[Any]]], path: Path, title: str
-) -> None:
-    """Write a picture of queries per second, on a log scale, against recall.
-
-    Args:
-        curves: For each method its recalls and speeds by ascending recall, [n_points, 2].
-        path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
-        title: A line to stand above.
-    """
-    write_figure(draw_speed_against_recall(curves, title), path)
 
 
 def draw_recall_against_budget(rows: Sequence[Row], title: str, k: Depth = 10) -> Figure:
@@ -90,7 +59,7 @@ def draw_recall_against_budget(rows: Sequence[Row], title: str, k: Depth = 10) -
 
     Args:
         rows: Operating points, [n >= 1]; those without a distance count are named, not drawn.
-        title: A line to stand above.
+        title: Line above the picture.
         k: Which recall to draw, recall@1 or recall@10.
 
     Returns:
@@ -101,13 +70,13 @@ def draw_recall_against_budget(rows: Sequence[Row], title: str, k: Depth = 10) -
         raise ValueError(
             f"expected a row with recall@{k} and distances > 0, got none among {len(rows)}"
         )
-    figure, axes = _new_axes(title)
+    figure, axes = new_axes(title)
     lines = _lines_by_method(drawn, k)
     for index, (method, points) in enumerate(lines.items()):
         axes.plot(points[:, 0], points[:, 1], label=method, **_look(index))
     axes.set_xscale("log", base=2)
     _mark_budgets(axes, drawn)
-    _name_axes(axes, "distance computations per query" + _absent(rows, lines), f"recall@{k}")
+    name_axes(axes, "distance computations per query" + _absent(rows, lines), f"recall@{k}")
     axes.margins(x=0.09, y=0.1)
     _limit_shares(axes)
     _label_points(axes, lines)
@@ -116,11 +85,11 @@ def draw_recall_against_budget(rows: Sequence[Row], title: str, k: Depth = 10) -
 
 
 def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title: str) -> Figure:
-    """Draw the share of queries that reached their target within h hops, one line a method.
+    """Draw the share of queries that reached their target within h hops, one line per method.
 
     Args:
         curves: For each method the share for h = 0, 1, ..., [n_hops + 1].
-        title: A line to stand above.
+        title: Line above the picture.
 
     Returns:
         The figure; each line's label is its method.
@@ -128,48 +97,15 @@ def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title:
     from_zero = {method: _checked_curve(method, curve) for method, curve in curves.items()}
     if not from_zero:
         raise ValueError("expected at least one curve, got none")
-    figure, axes = _new_axes(title)
+    figure, axes = new_axes(title)
     longest = max(map(len, from_zero.values()))
     for index, (method, curve) in enumerate(from_zero.items()):
         look = _look(index) | {"markevery": math.ceil(longest / MAX_ACROSS)}
         axes.plot(np.arange(len(curve)), curve, label=method, **look)
     axes.locator_params(axis="x", integer=True)
-    _name_axes(axes, "hops", "share of queries that reached their target")
+    name_axes(axes, "hops", "share of queries that reached their target")
     axes.set_ylim(-0.03, 1.04)
     axes.set_yticks(np.linspace(0.0, 1.0, 6))
-    _add_legend(axes)
-    return figure
-
-
-def draw_speed_against_recall(
-    curves: Mapping[str, NDArray[np.floating[Any]]], title: str
-) -> Figure:
-    """Draw queries per second, on a log scale, against recall, one line a method.
-
-    Args:
-        curves: For each method its recalls and speeds by ascending recall, [n_points, 2].
-        title: A line to stand above.
-
-    Returns:
-        The figure; each line's label is its method. Methods without points are not drawn.
-    """
-    drawn = {method: curve for method, curve in curves.items() if len(curve)}
-    if not drawn:
-        raise ValueError("expected at least one curve with points, got none")
-    figure, axes = _new_axes(title)
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    for index, (method, curve) in enumerate(drawn.items()):
-        axes.plot(curve[:, 0], curve[:, 1], label=method, **_look(index))
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    highest = max(float(curve[:, 0].max()) for curve in drawn.values())
-    axes.set_xlim(max(LOWEST_RECALL, min(float(c[:, 0].min()) for c in drawn.values())), 1.002)
-    if highest < LOWEST_RECALL:
-        axes.set_xlim(0.0, 1.002)
-    _name_axes(axes, "recall", "queries per second")
     _add_legend(axes)
     return figure
 
@@ -189,9 +125,9 @@ def new_figure(size: tuple[float, float]) -> Figure:
     return figure
 
 
-def _new_axes(title: str) -> tuple[Figure, Axes]:
-    """Return an empty figure with a light grid behind the data."""
-    figure = new_figure(SIZE)
+def new_axes(title: str, size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
+    """Return an empty figure with a light grid behind the data; the size is in inches."""
+    figure = new_figure(size)
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", color=TEXT_COLOUR, fontsize=12, pad=12, wrap=True)
     axes.grid(color=GRID_COLOUR, linewidth=0.8)
@@ -203,7 +139,7 @@ def _new_axes(title: str) -> tuple[Figure, Axes]:
 
 
 def _look(index: int) -> dict[str, Any]:
-    """Return the colour, marker and dashes of the line with this number; 28 differ."""
+    """Return the colour, marker and dashes of a line by its number; 28 differ."""
     return {
         "color": COLOURS[index % len(COLOURS)],
         "marker": MARKERS[(index + index // len(COLOURS)) % len(MARKERS)],
@@ -213,7 +149,8 @@ def _look(index: int) -> dict[str, Any]:
     }
 
 
-def _name_axes(axes: Axes, x: str, y: str) -> None:
+def name_axes(axes: Axes, x: str, y: str) -> None:
+    """Write the names of both axes."""
     axes.set_xlabel(x, color=TEXT_COLOUR, fontsize=10)
     axes.set_ylabel(y, color=TEXT_COLOUR, fontsize=10)
 
@@ -227,7 +164,7 @@ def _can_be_drawn(row: Row, k: Depth) -> bool:
 
 
 def _absent(rows: Sequence[Row], lines: Mapping[str, NDArray[np.float64]]) -> str:
-    """Return a line that names the methods of which nothing could be drawn."""
+    """Return a line that names the methods that are not drawn."""
     names = dict.fromkeys(row.method for row in rows if row.method not in lines)
     return f"\n(no counts to draw: {', '.join(names)})" if names else ""
 
@@ -264,7 +201,7 @@ def _spread_out(ticks: Sequence[float]) -> list[float]:
 
 
 def _limit_shares(axes: Axes) -> None:
-    """Show no tick at a share that cannot be, and keep the ends of the data in view."""
+    """Show no tick below 0 or above 1, and keep the ends of the data in view."""
     bottom, top = axes.get_ylim()
     ticks = np.round(axes.get_yticks(), 9)  # 1.0 may come as 1.0000000000000002
     axes.set_yticks(ticks[(ticks >= max(bottom, 0.0)) & (ticks <= min(top, 1.0))])
@@ -272,7 +209,7 @@ def _limit_shares(axes: Axes) -> None:
 
 
 def _label_points(axes: Axes, lines: Mapping[str, NDArray[np.float64]]) -> None:
-    """Write each point's value beside it where few methods leave the room to."""
+    """Write each point's value beside it, if there is room."""
     if len(lines) > MAX_LABELLED_METHODS or not _has_room(lines):
         return
     for index, points in enumerate(lines.values()):
@@ -317,7 +254,7 @@ def _checked_curve(method: str, curve: NDArray[np.floating[Any]]) -> NDArray[np.
 
 
 def _add_legend(axes: Axes) -> None:
-    """Name the lines outside of the data, the one that ends highest first."""
+    """Name the lines beside the data, the one that ends highest first."""
     lines = axes.get_lines()
     if len(lines) < 2:
         return
@@ -335,12 +272,12 @@ def _add_legend(axes: Axes) -> None:
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """Write beside and rename, so that a crash leaves the old picture."""
+    """Write a figure to a file; a crash leaves the old file.
+
+    Args:
+        figure: What to write.
+        path: A file of a type that matplotlib knows (.png, .svg, .pdf); its directory is made.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with beside.open("xb") as file:
-            figure.savefig(file, format=path.suffix[1:] or "png", dpi=DPI)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as beside:
+        figure.savefig(beside, format=path.suffix[1:] or "png", dpi=DPI)

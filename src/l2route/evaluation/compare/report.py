@@ -7,15 +7,16 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from l2route.evaluation.compare.picture import draw_speed_against_recall
 from l2route.evaluation.compare.run import TARGETS, Comparison, Line
-from l2route.evaluation.plots import plot_speed_against_recall
+from l2route.evaluation.plots import write_figure
 
 OURS = "l2route"
-"""What names of our methods begin with; the fastest is held against the others."""
+"""Prefix of the names of our methods; the fastest of them is compared with the others."""
 
 
 def header() -> list[str]:
-    """Names of the columns of `table_rows`; × is the fastest of ours over the method."""
+    """Names of the columns of `table_rows`."""
     speeds = [f"q/s at {target:.2f}" for target in TARGETS]
     ratios = [f"× at {target:.2f}" for target in TARGETS]
     counts = [f"scored at {target:.2f}" for target in TARGETS]
@@ -23,7 +24,7 @@ def header() -> list[str]:
 
 
 def table_rows(result: Comparison) -> list[list[str]]:
-    """A row a method, each figure of its fastest variant there; a dash where there is none."""
+    """One row per method, each speed that of its fastest parameters; a dash if not reached."""
     rows = []
     for method in result.methods:
         found = [result.best(method, target) for target in TARGETS]
@@ -53,14 +54,14 @@ def _fastest_of_ours(result: Comparison, target: float) -> float | None:
 
 
 def as_markdown(result: Comparison) -> str:
-    """The table in Markdown, with what it was measured on."""
+    """The table in Markdown, below its caption."""
     lines = [header(), ["---"] * len(header()), *table_rows(result)]
     table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return f"{caption(result)}\n\n{table}\n{_missing(result)}"
 
 
 def rich_tables(result: Comparison) -> list[Table]:
-    """The table for a terminal, in two parts that are narrow enough: speeds, and what they cost."""
+    """The table for a terminal in two parts of at most 80 columns: speeds and costs."""
     n_speeds = 1 + 2 * len(TARGETS)
     tables = []
     for columns in (slice(1, n_speeds), slice(n_speeds, None)):
@@ -77,28 +78,38 @@ def rich_tables(result: Comparison) -> list[Table]:
 
 def caption(result: Comparison) -> str:
     """Data, queries, rounds and machine, in a line."""
-    n_rounds = max((len(p.seconds) for line in result.lines for p in line.points), default=0)
-    machine = result.context["machine"]
     return (
         f"{result.data}: {result.n_base:,} vectors of {result.dim} dimensions, "
-        f"{result.n_queries:,} test queries, recall@10, one thread, best of {n_rounds} rounds, "
-        f"seed {result.seed}, {machine['processor']} ({machine['simd']}); × is the speed of "
-        f"the fastest {OURS} over the method's, bytes are per vector"
+        f"{result.n_queries:,} test queries, recall@10, one thread, "
+        f"best of {_n_rounds(result)} rounds, seed {result.seed}, {_machine(result)}; "
+        f"× is the speed of the fastest {OURS} over the method's, bytes are per vector"
     )
 
 
 def plot(result: Comparison, path: Path) -> None:
-    """Draw queries per second against recall, a line a method, the fastest of its variants."""
+    """Draw queries per second against recall@10: each method at its fastest parameters."""
     curves = {
         method: result.envelope(line for line in result.lines if line.method == method)
         for method in result.methods
     }
     arrays = {method: np.array(points).reshape(-1, 2) for method, points in curves.items()}
-    plot_speed_against_recall(arrays, path, f"{result.data}: queries per second against recall@10")
+    title = f"{result.data}: {result.n_base:,} vectors of {result.dim} dimensions"
+    subtitle = f"one thread, best of {_n_rounds(result)} rounds, {_machine(result)}"
+    ours = [method for method in arrays if is_ours(method)]
+    write_figure(draw_speed_against_recall(arrays, title, subtitle, ours), path)
+
+
+def _n_rounds(result: Comparison) -> int:
+    return max((len(p.seconds) for line in result.lines for p in line.points), default=0)
+
+
+def _machine(result: Comparison) -> str:
+    machine = result.context["machine"]
+    return f"{machine['processor']} ({machine['simd']})"
 
 
 def _typical(result: Comparison, method: str) -> Line:
-    """The variant that is fastest at the middle target, or the first."""
+    """The line that is fastest at the middle target, or the first."""
     best = result.best(method, TARGETS[len(TARGETS) // 2])
     if best is not None:
         return best[1]
@@ -106,7 +117,7 @@ def _typical(result: Comparison, method: str) -> Line:
 
 
 def _distances(line: Line, recall: float) -> str:
-    """Distances that a variant computes at a recall, between its points; a dash if it is mute."""
+    """Distances computed at a recall, interpolated; a dash if not counted or not reached."""
     points = [(p.recall, p.n_computed) for p in line.points if p.n_computed is not None]
     points.sort()
     if not points or not points[0][0] <= recall <= points[-1][0]:
