@@ -11,11 +11,7 @@ Seconds are of the wall clock on --threads threads; base vectors do not join the
 """
 
 import argparse
-import multiprocessing
-import resource
-import time
-from collections.abc import Callable
-from typing import TypeVar
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +25,9 @@ from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS, HopOracle
 from l2route.training.problem import CHOOSING, calibrate_sharpness, pose
 from l2route.training.run import FILTER_WALKS
+from measuring import peak_mb, print_table, timed
 from rollouts import walks_per_second
 
-T = TypeVar("T")
 INNER_DIM = 16
 HEADINGS = (
     "vertices",
@@ -54,20 +50,8 @@ def synthetic(n: int, dim: int, seed: int) -> NDArray[np.float32]:
     return inner @ frame + 0.5 * np.sin(2 * inner) @ bend
 
 
-def timed(call: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of a call, and its result."""
-    begin = time.perf_counter()
-    result = call()
-    return time.perf_counter() - begin, result
-
-
-def peak_mb() -> float:
-    """Most memory that this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, ...]:
-    """Measure one run."""
+def rows(n: int, n_queries: int, arguments: argparse.Namespace) -> list[list[str]]:
+    """Measure one run, which is one row."""
     base = synthetic(n, arguments.dim, 1)
     index = RoutingIndex.build(base, degree=16, ef_construction=60, entry=0, refine=False)
     queries = synthetic(n_queries, arguments.dim, 2)
@@ -86,7 +70,8 @@ def row(n: int, n_queries: int, arguments: argparse.Namespace) -> tuple[float, .
         )
     )
     per_step = 1000 * FILTER_WALKS / speed
-    return n, n_queries, neighbours, features, hops, per_step, validation, peak_mb(), built
+    seconds = (f"{cell:.3g}" for cell in (neighbours, features, hops, per_step, validation))
+    return [[f"{n:,}", f"{n_queries:,}", *seconds, f"{peak_mb():,.0f}", f"{built:,.0f}"]]
 
 
 def main() -> None:
@@ -98,14 +83,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
-    context = multiprocessing.get_context("spawn")
-    for n in arguments.vertices:
-        for n_queries in arguments.queries:
-            with context.Pool(1) as pool:
-                cells = pool.apply(row, (n, n_queries, arguments))
-            shown = [f"{cells[0]:,}", f"{cells[1]:,}", *(f"{cell:.3g}" for cell in cells[2:-2])]
-            print(f"| {' | '.join(shown)} | {cells[-2]:,.0f} | {cells[-1]:,.0f} |", flush=True)
+    sizes = product(arguments.vertices, arguments.queries)
+    print_table(HEADINGS, rows, ((n, n_queries, arguments) for n, n_queries in sizes))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ vertex) and measured (the kernel's peak, for one block on one thread).
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from l2route.graph.graph import Graph
 from l2route.graph.report import hops_from
 from l2route.index import load
 from l2route.training.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
+from measuring import timed
 
-T = TypeVar("T")
 N_PROMISED = 48_000
 SEARCH_BYTES = 2 * BLOCK_TARGETS // 8
 """Per vertex: what was reached before and after a level."""
@@ -35,13 +35,6 @@ def random_graph(n: int, degree: int, seed: int) -> Graph:
     rng = np.random.default_rng(seed)
     neighbors = rng.integers(n, size=(n, degree), dtype=np.int32)
     return Graph(neighbors, np.array([0], dtype=np.int32))
-
-
-def timed(call: Callable[[], T]) -> tuple[float, T]:
-    """Core-seconds of a call, over all threads, and its result."""
-    begin = time.process_time()
-    result = call()
-    return time.process_time() - begin, result
 
 
 def status_bytes(field: str) -> int:
@@ -77,7 +70,7 @@ def print_speed(graph: Graph, targets: NDArray[np.int64], n_threads: int) -> Non
         for begin in range(0, oracle.n_blocks, n_threads):
             oracle.prefetch(range(begin, min(begin + n_threads, oracle.n_blocks)))
 
-    seconds, _ = timed(compute)
+    seconds, _ = timed(compute, time.process_time)
     n_targets = len(oracle.targets)
     print(
         f"{graph.n_vertices:10,} {n_targets:8,} {seconds:13.2f} {n_targets / seconds:15,.0f}"
@@ -96,7 +89,9 @@ def print_pruning(graph: Graph, targets: NDArray[np.int64]) -> None:
     print("margin   pairs kept   vertices kept      MB    of full   core-s")
     for margin in MARGINS:
         pruned = full.copy()
-        seconds, _ = timed(lambda: prune(pruned, oracle.targets, from_entry, margin))  # noqa: B023 # called at once
+        seconds, _ = timed(
+            partial(prune, pruned, oracle.targets, from_entry, margin), time.process_time
+        )
         kept = ~np.bitwise_and.reduce(pruned, axis=2)  # [n, 8], a bit per pair
         n_kept = int(np.unpackbits(kept.view(np.uint8)).sum())
         n_bytes = pack_words(pruned).nbytes

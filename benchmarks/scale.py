@@ -13,7 +13,6 @@ held before hnswlib was built.
 """
 
 import argparse
-import multiprocessing
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from growth import peak_mb, synthetic, timed
+from growth import synthetic
 from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import N_ANSWERS
@@ -35,6 +34,7 @@ from l2route.evaluation.compare.methods import (
 from l2route.evaluation.compare.peers import Hnswlib
 from l2route.evaluation.judge import Judge
 from l2route.search.validation import N_KEPT
+from measuring import peak_mb, print_table, timed
 
 TARGET = 0.95
 MAX_EF = 2000
@@ -182,12 +182,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
-    print(f"| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}", flush=True)
-    context = multiprocessing.get_context("spawn")
-    for n in arguments.vertices:
-        with context.Pool(1) as pool:
-            for cells in pool.apply(rows, (n, arguments)):
-                print(f"| {' | '.join(cells)} |", flush=True)
+    print_table(HEADINGS, rows, ((n, arguments) for n in arguments.vertices))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from l2route.data.vectors import (
     check_metric,
     check_vectors,
     normalize,
-    split_learn,
 )
 from l2route.files.formats import read_array, write_array, write_hdf5, write_npz
 
@@ -266,27 +265,3 @@ def test_dataset_cannot_be_changed() -> None:
         dataset.name = "y"  # type: ignore[misc]
     with pytest.raises(ValueError, match="expected learn"):
         Dataset("x", ones, ones, vectors(1, 3))
-
-
-@settings(deadline=None)
-@given(n=st.integers(2, 40), seed=st.integers(0, 2**32), data=st.data())
-def test_validation_queries_are_cut_from_the_learn_queries(
-    n: int, seed: int, data: st.DataObject
-) -> None:
-    """The two parts are disjoint, make up the whole, and depend on the seed alone."""
-    n_validation = data.draw(st.integers(1, n - 1))
-    learn = np.arange(n, dtype=np.float32)[:, None]
-    train, validation = split_learn(learn, n_validation, seed)
-    assert len(validation) == n_validation
-    assert sorted([*train[:, 0], *validation[:, 0]]) == list(range(n))
-    again = split_learn(learn, n_validation, seed)
-    np.testing.assert_array_equal(again[1], validation)
-
-
-def test_seeds_and_sizes_of_the_split() -> None:
-    """Another seed cuts other queries; a cut of nothing or of all is an error."""
-    learn = vectors(100)
-    assert not np.array_equal(split_learn(learn, 50, 0)[1], split_learn(learn, 50, 1)[1])
-    for n_validation in (0, 100, -1):
-        with pytest.raises(ValueError, match=r"expected n_validation in \[1, 99\]"):
-            split_learn(learn, n_validation, 0)

@@ -126,30 +126,3 @@ def normalize(vectors: object) -> NDArray[np.float32]:
     unit = np.zeros_like(given)
     np.divide(given, lengths, out=unit, where=lengths > 0, casting="same_kind")
     return unit
-
-
-def split_learn(
-    learn: object, n_validation: int, seed: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Cut validation queries from the training queries, at random.
-
-    Args:
-        learn: Training queries [n, d].
-        n_validation: Queries to cut, at least one and fewer than n.
-        seed: The same seed cuts the same queries.
-
-    Returns:
-        Training queries [n − n_validation, d] and validation queries [n_validation, d].
-    """
-    queries = check_vectors("learn", learn)
-    is_validation = validation_mask(len(queries), n_validation, seed)
-    return queries[~is_validation], queries[is_validation]
-
-
-def validation_mask(n: int, n_validation: int, seed: int) -> NDArray[np.bool_]:
-    """Which of n training queries `split_learn` cuts for validation [n]."""
-    if not 0 < n_validation < n:
-        raise ValueError(f"expected n_validation in [1, {n - 1}], got {n_validation}")
-    is_validation = np.zeros(n, dtype=bool)
-    is_validation[np.random.default_rng(seed).permutation(n)[:n_validation]] = True
-    return is_validation

@@ -1,0 +1,41 @@
+"""What several benchmarks measure with: clocks, memory, tables of rows from fresh processes."""
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def timed(call: Callable[[], T], clock: Callable[[], float] = time.perf_counter) -> tuple[float, T]:
+    """Seconds of a call by a clock, and its result."""
+    begin = clock()
+    result = call()
+    return clock() - begin, result
+
+
+def peak_mb() -> float:
+    """Peak memory of this process, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Callable[..., Iterable[Sequence[str]]],
+    calls: Iterable[tuple[Any, ...]],
+) -> None:
+    """Print a Markdown table as its rows are measured.
+
+    Args:
+        headings: names of the columns.
+        rows: a function of the module's top level that measures one or more rows.
+        calls: arguments of each call of `rows`; each runs in a fresh process.
+    """
+    print(f"| {' | '.join(headings)} |\n|{'---|' * len(headings)}", flush=True)
+    context = multiprocessing.get_context("spawn")
+    for arguments in calls:
+        with context.Pool(1) as pool:
+            for cells in pool.apply(rows, arguments):
+                print(f"| {' | '.join(cells)} |", flush=True)
