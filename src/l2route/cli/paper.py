@@ -16,7 +16,7 @@ from l2route.files.atomic import replace_text
 from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
 if TYPE_CHECKING:
-    from l2route.reproduce.runner import Progress
+    from l2route.reproduce.runner import RunStatus
 
 NAMES = ("toy", *EXPERIMENTS, "all")
 Run = Annotated[Path, typer.Argument(help="Directory of a run.")]
@@ -69,7 +69,7 @@ def reproduce(
         out,
         minutes=minutes_per_run,
         seed=seed,
-        on_progress=_show,
+        on_status=_show,
     )
     if name == "all" and not (out / TOY_PICTURE).exists():
         _run_toy(out / TOY_PICTURE.parent)
@@ -86,7 +86,7 @@ def progress(run: Run) -> None:
     from l2route.reproduce.store import Store
 
     store = Store(run)
-    facts = store.progress()
+    facts = store.status()
     if facts is None:
         raise ValueError(f"expected a run in {run}, got no progress.json there")
     since = time.time() - facts["time"]
@@ -129,8 +129,8 @@ def _run_toy(out: Path) -> None:
         run_toy(out, Console(), on_event=lambda event: advance(event.step, event.n_steps))
 
 
-def _show(progress: "Progress") -> None:
-    words = _words(progress.n_done, progress.n_cells, progress.seconds_left, progress.last)
+def _show(status: "RunStatus") -> None:
+    words = _words(status.n_done, status.n_cells, status.seconds_left, status.last)
     print(words, file=sys.stderr, flush=True)
 
 

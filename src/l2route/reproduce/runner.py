@@ -1,36 +1,46 @@
-"""Runs the paper's experiments, cell by cell; what is finished is not run again."""
+"""Runs the paper's experiments cell by cell; finished cells are not run again."""
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at
 from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
-from l2route.reproduce.plan import Cell, cells_for, read_experiment
-from l2route.reproduce.store import PlannedTable, Store, plan_table
+from l2route.reproduce.plan import Cell, Experiment, cells_for, read_experiment
+from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from l2route.training.log import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has come."""
+class RunStatus:
+    """What a run has done, is doing and has left to do."""
 
     n_done: int
     n_cells: int
     seconds_left: float
-    """About what the rest takes."""
+    """Estimate for the remaining cells."""
     last: str
-    """What was finished last, and what it came to."""
+    """The last finished cell and its recall."""
     now: str
-    """What is being made; nothing at the end."""
+    """The cell that is being computed; empty at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What holds for all cells of a run."""
+
+    directory: Path
+    minutes: float | None
+    """Time limit of learning, in place of the experiments' own."""
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """A job, the first cell that asks for it, and who makes it."""
+    """A job, the first cell that needs it, and the workshop that runs it."""
 
     cell: Cell
     job: Job
@@ -44,51 +54,89 @@ def run_experiments(
     *,
     minutes: float | None = None,
     seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_status: Callable[[RunStatus], None] | None = None,
 ) -> None:
     """Run experiments on files of data, and keep raw results in a directory.
 
     Args:
         names: of plan.EXPERIMENTS.
         paths: datasets with base vectors, training and test queries.
-        directory: the run's.
-        minutes: time to learn for in each cell, in place of the experiments' own.
-        seed: of every random choice.
-        on_progress: told of every finished cell.
+        directory: the run's directory.
+        minutes: time limit of learning in each cell, in place of the experiments' own.
+        seed: seed of every random choice.
+        on_status: called before the first cell and after every finished cell.
     """
     sources = {path: Source.of(Dataset.read(path)) for path in paths}
     _check_names(list(sources.values()))
+    settings = Settings(directory, minutes, seed)
     store = Store(directory)
     store.create()
     with store.locked():
         tables: list[PlannedTable] = []
         todo: dict[str, Todo] = {}
         shops = {path: Workshop(source, store.cache, seed) for path, source in sources.items()}
-        for path, source in sources.items():
-            store.write_source(source, shops[path].truth(source.data.query))
+        for shop in shops.values():
+            store.write_source(shop.source, shop.truth(shop.source.data.query))
         for experiment in map(read_experiment, names):
-            for path, source in sources.items():
-                cells = [
-                    (cell, Job.of(cell, experiment.methods[cell.method], source, minutes, seed))
-                    for cell in cells_for(experiment, source.data.name, *source.data.base.shape)
-                ]
-                command = _command(experiment.name, path, directory, minutes, seed)
-                tables.append(plan_table(experiment, source, cells, command))
+            for path, shop in shops.items():
+                cells = list(_jobs(experiment, shop.source, settings))
+                command = _command(experiment.name, path, settings)
+                tables.append(plan_table(experiment, shop.source, cells, command))
                 for cell, job in cells:
-                    todo.setdefault(job.key, Todo(cell, job, shops[path]))
+                    todo.setdefault(job.key, Todo(cell, job, shop))
         store.write_plan(tables)
-        _run_all(list(todo.values()), store, on_progress or _ignore)
+        _run_all(list(todo.values()), store, on_status or _ignore)
 
 
-def _command(name: str, path: Path, directory: Path, minutes: float | None, seed: int) -> str:
-    """What makes a table again, with names alone: folders are nobody's business."""
-    words = ["l2route", "reproduce", name, "--data", path.name, "--out", directory.name]
-    words += [] if minutes is None else ["--minutes-per-run", f"{minutes:g}"]
-    words += [] if seed == 0 else ["--seed", str(seed)]
+def _jobs(experiment: Experiment, source: Source, settings: Settings) -> Iterator[tuple[Cell, Job]]:
+    """Cells of an experiment on some data, each with its job."""
+    n_base, dim = source.data.base.shape
+    for cell in cells_for(experiment, source.data.name, n_base, dim):
+        method = experiment.methods[cell.method]
+        yield cell, Job.of(cell, method, source, settings.minutes, settings.seed)
+
+
+def plan_table(
+    experiment: Experiment, source: Source, cells: Sequence[tuple[Cell, Job]], command: str
+) -> PlannedTable:
+    """The table of an experiment on some data.
+
+    A cell's gain is measured against the first of its method's rivals that has a cell of the
+    same budget and compression.
+
+    Args:
+        experiment: names the methods and their rivals.
+        source: the data.
+        cells: cells on this data with their jobs.
+        command: prints the table again.
+    """
+    places = {cell.place for cell, _ in cells}
+    planned = []
+    for cell, job in cells:
+        method = experiment.methods[cell.method]
+        rivals = (name for name in method.against if replace(cell, method=name).place in places)
+        planned.append(PlannedCell(cell, method.label, job.key, next(rivals, None)))
+    return PlannedTable(
+        name=experiment.name,
+        dataset=source.data.name,
+        digest=source.digest,
+        title=experiment.title,
+        source=experiment.source,
+        about=experiment.about,
+        command=command,
+        cells=tuple(planned),
+    )
+
+
+def _command(name: str, path: Path, settings: Settings) -> str:
+    """The command that makes a table again, with file names only: directories are private."""
+    words = ["l2route", "reproduce", name, "--data", path.name, "--out", settings.directory.name]
+    words += [] if settings.minutes is None else ["--minutes-per-run", f"{settings.minutes:g}"]
+    words += [] if settings.seed == 0 else ["--seed", str(settings.seed)]
     return shlex.join(words)
 
 
-def _run_all(every: Sequence[Todo], store: Store, on_progress: Callable[[Progress], None]) -> None:
+def _run_all(every: Sequence[Todo], store: Store, on_status: Callable[[RunStatus], None]) -> None:
     left = [todo for todo in every if not store.is_finished(todo.job.key)]
     expected = sum(todo.job.expected_seconds for todo in left)
     spent = planned = 0.0
@@ -96,28 +144,28 @@ def _run_all(every: Sequence[Todo], store: Store, on_progress: Callable[[Progres
     for i, todo in enumerate(left):
         n_done = len(every) - len(left) + i
         rest = (expected - planned) * (spent / planned if planned else 1.0)
-        progress = Progress(n_done, len(every), rest, last, _named(todo.cell))
-        _keep(store, progress)
-        on_progress(progress)
+        status = RunStatus(n_done, len(every), rest, last, _name(todo.cell))
+        _keep(store, status)
+        on_status(status)
         begin = time.perf_counter()
-        outcome = _outcome(todo, store, progress)
+        outcome = _outcome(todo, store, status)
         store.write(todo.job, outcome)
         spent += time.perf_counter() - begin
         planned += todo.job.expected_seconds
-        last = _said(todo, outcome, store)
-    done = Progress(len(every), len(every), 0.0, last, "")
+        last = _describe(todo, outcome, store)
+    done = RunStatus(len(every), len(every), 0.0, last, "")
     _keep(store, done)
-    on_progress(done)
+    on_status(done)
 
 
-def _outcome(todo: Todo, store: Store, progress: Progress) -> Outcome:
-    """A job's result; a cell that cannot be made is skipped, for the sake of the others."""
+def _outcome(todo: Todo, store: Store, status: RunStatus) -> Outcome:
+    """A job's result; a cell that fails is skipped, so that the others are still run."""
     begin = time.perf_counter()
 
     def on_event(event: Event) -> None:
-        left = max(0.0, progress.seconds_left - (time.perf_counter() - begin))
+        left = max(0.0, status.seconds_left - (time.perf_counter() - begin))
         words = f"step {event.step:,} of about {event.n_steps:,}, validation {event.recall:.3f}"
-        _keep(store, replace(progress, seconds_left=left, now=f"{progress.now}: {words}"))
+        _keep(store, replace(status, seconds_left=left, now=f"{status.now}: {words}"))
 
     try:
         return todo.shop.run(todo.job, on_event)
@@ -125,22 +173,22 @@ def _outcome(todo: Todo, store: Store, progress: Progress) -> Outcome:
         return Outcome({}, {"skipped": str(error)})
 
 
-def _named(cell: Cell) -> str:
+def _name(cell: Cell) -> str:
     return f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
 
 
-def _said(todo: Todo, outcome: Outcome, store: Store) -> str:
-    """What a finished cell came to, in a line."""
+def _describe(todo: Todo, outcome: Outcome, store: Store) -> str:
+    """A finished cell and its recall, in a line."""
     if "skipped" in outcome.facts:
-        return f"{_named(todo.cell)}: skipped, {outcome.facts['skipped']}"
+        return f"{_name(todo.cell)}: skipped, {outcome.facts['skipped']}"
     nearest = store.nearest(todo.job.digest)
     recall = recall_at(outcome.arrays["distances"][:, None], nearest[:, None], 1)
     paper = "" if todo.cell.recall is None else f" (paper {todo.cell.recall:.3f})"
-    return f"{_named(todo.cell)}: recall@1 {recall:.3f}{paper}"
+    return f"{_name(todo.cell)}: recall@1 {recall:.3f}{paper}"
 
 
-def _keep(store: Store, progress: Progress) -> None:
-    store.write_progress({**asdict(progress), "time": time.time()})
+def _keep(store: Store, status: RunStatus) -> None:
+    store.write_status({**asdict(status), "time": time.time()})
 
 
 def _check_names(sources: Sequence[Source]) -> None:
@@ -149,5 +197,5 @@ def _check_names(sources: Sequence[Source]) -> None:
         raise ValueError(f"expected data of distinct names, got {', '.join(names)}")
 
 
-def _ignore(progress: Progress) -> None:
+def _ignore(status: RunStatus) -> None:
     pass

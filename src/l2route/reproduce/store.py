@@ -1,10 +1,10 @@
-"""A run's directory: raw results, the plan they belong to, and how far the run has come."""
+"""A run's directory: its plan, raw results and status."""
 
 import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,20 @@ from l2route.evaluation.context import context
 from l2route.files.atomic import replace_text
 from l2route.files.formats import read_npz, write_npz
 from l2route.reproduce.jobs import Job, Outcome, Source
-from l2route.reproduce.plan import EXPERIMENTS, Cell, Experiment
+from l2route.reproduce.plan import EXPERIMENTS, Cell
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCell:
-    """A cell of a table and the result that it shows."""
+    """A cell of a table and the job whose result it shows."""
 
     cell: Cell
     label: str
-    """What its method is called."""
+    """Name of its method in tables."""
     key: str
-    """Of its job."""
+    """Key of its job."""
     against: str | None
-    """Method of the cell that its gain is over, if there is one."""
+    """Method of the cell that its gain is measured against, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +40,18 @@ class PlannedTable:
     name: str
     dataset: str
     digest: str
-    """Of the data."""
+    """Hash of the data."""
     title: str
     source: str
     about: str
     command: str
-    """Prints it again."""
+    """Command that prints the table again."""
     cells: tuple[PlannedCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A job's result as it was kept."""
+    """A job's result as read from the directory."""
 
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
@@ -59,20 +59,20 @@ class Result:
     versions: Mapping[str, str]
     machine: Mapping[str, Any]
     finished: str
-    """When, in UTC."""
+    """Time in UTC."""
 
 
 class Store:
     """Reads and writes a run's directory.
 
-    A result is two files named by its job's key: arrays, and beside them JSON, written last, so
-    that one that has its JSON is whole. True neighbours are kept by the hash of their data.
+    A result is two files named by its job's key: arrays, and JSON that is written last, so that
+    a result with its JSON is complete. True neighbours are stored under the hash of their data.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.cache = directory / "cache"
-        """Graphs and true neighbours, which can be made again."""
+        """Graphs and true neighbours, which can be computed again."""
 
     def create(self) -> None:
         """Make the directories."""
@@ -81,16 +81,18 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other runs out of the directory for the length of a block."""
+        """Hold the directory's lock: a second run is refused."""
         with (self.directory / ".lock").open("wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ValueError(f"expected one run at a time in {self.directory}") from None
+                raise ValueError(
+                    f"expected one run at a time in {self.directory}, got a second"
+                ) from None
             yield
 
     def is_locked(self) -> bool:
-        """Whether a run is going on."""
+        """Whether a run holds the lock."""
         try:
             with self.locked():
                 return False
@@ -98,12 +100,12 @@ class Store:
             return True
 
     def is_finished(self, key: str) -> bool:
-        """Whether a job has a result; one that was skipped may be possible by now."""
+        """Whether a job has a result; a skipped one does not count, so that it is tried again."""
         result = self.read(key)
         return result is not None and "skipped" not in result.facts
 
     def write(self, job: Job, outcome: Outcome) -> None:
-        """Keep what a job came to."""
+        """Write a job's result."""
         write_npz(self._arrays(job.key), outcome.arrays or {"ids": np.zeros(0, dtype=np.int64)})
         _write_json(
             self._facts(job.key),
@@ -116,7 +118,7 @@ class Store:
         )
 
     def read(self, key: str) -> Result | None:
-        """A job's result; None if there is none, or none that is whole."""
+        """A job's result; None if it is missing or incomplete."""
         try:
             facts = json.loads(self._facts(key).read_text(encoding="utf-8"))
             return Result(
@@ -131,7 +133,7 @@ class Store:
             return None
 
     def write_source(self, source: Source, truth: Truth) -> None:
-        """Keep what data is, and the nearest neighbours of its test queries."""
+        """Write a description of the data and the nearest neighbours of its test queries."""
         arrays: dict[str, NDArray[Any]] = {
             "ids": truth.ids[:, 0],
             "distances": truth.distances[:, 0],
@@ -149,11 +151,11 @@ class Store:
         _write_json(self.directory / "data" / f"{source.digest}.json", facts)
 
     def nearest(self, digest: str) -> NDArray[np.float32]:
-        """True nearest distances of the test queries of some data [n_queries]."""
+        """Distances of the true nearest neighbours of the test queries [n_queries]."""
         return read_npz(self.directory / "data" / f"{digest}.npz")["distances"]
 
     def describe(self, digest: str) -> str:
-        """What some data is, in a sentence."""
+        """The data with this hash, described in a sentence."""
         path = self.directory / "data" / f"{digest}.json"
         facts = json.loads(path.read_text(encoding="utf-8"))
         return (
@@ -177,12 +179,12 @@ class Store:
         content = json.loads(self._plan().read_text(encoding="utf-8"))
         return [_table(entry) for entry in content["tables"]]
 
-    def write_progress(self, progress: Mapping[str, Any]) -> None:
-        """Keep how far the run has come."""
-        _write_json(self.directory / "progress.json", progress)
+    def write_status(self, status: Mapping[str, Any]) -> None:
+        """Write the status of the run."""
+        _write_json(self.directory / "progress.json", status)
 
-    def progress(self) -> dict[str, Any] | None:
-        """How far the run has come; None before its first word."""
+    def status(self) -> dict[str, Any] | None:
+        """Status of the run; None if none was written."""
         path = self.directory / "progress.json"
         content: dict[str, Any] | None = None
         if path.exists():
@@ -197,29 +199,6 @@ class Store:
 
     def _facts(self, key: str) -> Path:
         return self.directory / "results" / f"{key}.json"
-
-
-def plan_table(
-    experiment: Experiment, source: Source, cells: Sequence[tuple[Cell, Job]], command: str
-) -> PlannedTable:
-    """An experiment's table on some data, of these cells and their jobs."""
-    dataset, digest = source.data.name, source.digest
-    there = {cell.place for cell, _ in cells}
-    planned = []
-    for cell, job in cells:
-        method = experiment.methods[cell.method]
-        rivals = (name for name in method.against if replace(cell, method=name).place in there)
-        planned.append(PlannedCell(cell, method.label, job.key, next(rivals, None)))
-    return PlannedTable(
-        experiment.name,
-        dataset,
-        digest,
-        experiment.title,
-        experiment.source,
-        experiment.about,
-        command,
-        tuple(planned),
-    )
 
 
 def _identity(table: PlannedTable) -> tuple[str, str]:

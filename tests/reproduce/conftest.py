@@ -1,0 +1,32 @@
+"""A finished run that several tests read."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from l2route.reproduce.runner import RunStatus, run_experiments
+from paper_runs import MINUTES, Finished, make_file, tiny_paper
+
+
+@pytest.fixture(autouse=True)
+def small_data_stands_in() -> Iterator[None]:
+    """The paper's figures stand beside those of small data."""
+    with tiny_paper():
+        yield
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """All experiments, run once; tests that change a run copy it first."""
+    directory = tmp_path_factory.mktemp("reproduce")
+    data = make_file(directory)
+    said: list[RunStatus] = []
+    with tiny_paper():
+        run_experiments(
+            ["table1", "routing", "ablation", "sota"],
+            [data],
+            directory / "run",
+            minutes=MINUTES,
+            on_status=said.append,
+        )
+    return Finished(directory / "run", data, said)

@@ -1,0 +1,123 @@
+"""Laws of runs of the paper's experiments, on data so small that they take seconds."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from l2route.data.dataset import Dataset
+from l2route.files.formats import read_npz
+from l2route.reproduce.jobs import Job, Outcome, Workshop
+from l2route.reproduce.runner import run_experiments
+from l2route.reproduce.store import Store
+from l2route.reproduce.summary import summarize
+from paper_runs import MINUTES, Finished, make_file
+
+
+def test_all_cells_have_a_result(finished: Finished) -> None:
+    """Equal cells of two experiments share one, and the progress ends with nothing left."""
+    run, _, said = finished
+    tables = summarize(Store(run))
+    figures = [figure for table in tables for figure in table.figures]
+    assert [table.plan.name for table in tables] == ["table1", "routing", "ablation", "sota"]
+    assert all(figure.recall is not None for figure in figures)
+    assert len(list((run / "results").glob("*.json"))) < len(figures)
+    assert (said[-1].n_done, said[-1].seconds_left) == (said[-1].n_cells, 0)
+    assert [progress.n_done for progress in said] == list(range(said[-1].n_cells + 1))
+    assert "recall@1" in said[1].last
+    assert said[0].now == "sift_tiny, original ×1 at 128"
+    assert said[-1].now == ""
+
+
+def test_results_are_raw_and_whole(finished: Finished) -> None:
+    """Every query has an answer, its counts and its time; budgets hold; all is said beside it."""
+    run, path, _ = finished
+    data = Dataset.read(path)
+    for facts in (run / "results").glob("*.json"):
+        content = json.loads(facts.read_text())
+        arrays = read_npz(facts.with_suffix(".npz"))
+        assert {"ids", "distances", "n_computed", "seconds"} <= set(arrays)
+        assert all(array.shape == (len(data.query),) for array in arrays.values())
+        if content["job"]["method"]["peer"] is None:
+            assert (arrays["n_computed"] <= content["job"]["budget"]).all()
+        found = arrays["ids"]
+        true = ((data.query - data.base[found]) ** 2).sum(axis=1)
+        np.testing.assert_allclose(arrays["distances"], true, rtol=1e-4)
+        assert content["versions"]["l2route"]
+        assert content["machine"]["n_cores"] >= 1
+        assert content["job"]["seed"] == 0
+
+
+def test_what_is_finished_is_not_run_again(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second run of the same does nothing; with other minutes only what learns is run."""
+    path, run = finished.data, tmp_path / "run"
+    shutil.copytree(finished.run, run)
+    ran: list[Job] = []
+
+    def record(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+        ran.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workshop, "run", record)
+    run_experiments(["table1"], [path], run, minutes=MINUTES)
+    assert not ran
+    with pytest.raises(KeyboardInterrupt):
+        run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
+    assert ran[0].method.space == "learned"
+    monkeypatch.setattr(
+        Workshop,
+        "run",
+        lambda self, job, on_event: (
+            ran.append(job)
+            or Outcome({"distances": np.zeros(40, np.float32), "ids": np.zeros(40, np.int64)}, {})
+        ),
+    )
+    run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
+    assert len(ran) == 9
+    assert {job.method.space for job in ran} == {"learned"}
+
+
+def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
+    """The second is refused, and the directory says that it is in use."""
+    data = make_file(tmp_path)
+    store = Store(tmp_path / "run")
+    store.create()
+    assert not store.is_locked()
+    with store.locked():
+        assert store.is_locked()
+        with pytest.raises(ValueError, match="expected one run at a time"):
+            run_experiments(["routing"], [data], tmp_path / "run")
+
+
+def test_a_cell_that_fails_is_skipped_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are made; the next run makes up for it."""
+    data, real = make_file(tmp_path), Workshop.run
+
+    def fail(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+        if job.method.space == "learned" and job.budget == 128:
+            raise ValueError("no luck")
+        return real(self, job, on_event)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Workshop, "run", fail)
+        run_experiments(["routing"], [data], tmp_path / "run", minutes=MINUTES)
+    (table,) = summarize(Store(tmp_path / "run"))
+    assert [figure.skipped for figure in table.figures] == [None, "no luck", None, None]
+    run_experiments(["routing"], [data], tmp_path / "run", minutes=MINUTES)
+    (table,) = summarize(Store(tmp_path / "run"))
+    assert all(figure.recall is not None for figure in table.figures)
+
+
+def test_data_without_training_queries_is_refused(tmp_path: Path) -> None:
+    """Before anything is run."""
+    data = Dataset.read(make_file(tmp_path))
+    Dataset("bare", data.base, data.query).write(tmp_path / "bare.npz")
+    with pytest.raises(ValueError, match=r"expected training queries \(learn\) in bare"):
+        run_experiments(["table1"], [tmp_path / "bare.npz"], tmp_path / "run")
