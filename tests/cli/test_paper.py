@@ -31,7 +31,7 @@ def test_the_command_line_runs_reports_and_says_how_far(
     assert "## Figure 4" in call("reproduce", "routing", *files, *options)
     assert call("progress", str(run)).startswith("[8/8] b, learned ×1 at 256: recall@1 ")
     Store(run).write_status(Store(run).status() | {"now": "b: step 1", "n_done": 7})
-    assert "b: step 1 (cut off; the same command goes on)" in call("progress", str(run))
+    assert "b: step 1 (interrupted; the same command resumes it)" in call("progress", str(run))
     text = tmp_path / "results.md"
     assert call("report", str(run), "--markdown", str(text)).strip() == str(run / "report.html")
     command = "l2route reproduce routing --data b.npz --out run --minutes-per-run 0.001"

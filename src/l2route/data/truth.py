@@ -1,4 +1,4 @@
-"""Exact nearest neighbours, by brute force, cached by the content of the vectors."""
+"""Exact nearest neighbours by brute force, cached under the hash of the vectors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from l2route.files.formats import list_keys, read_array, read_npz, write_npz
 from l2route.files.hashing import hash_arrays
 from l2route.files.progress import Progress, ignore
 
-_CACHE_VERSION = 1  # part of the hash: a new number forgets every cached truth
+_CACHE_VERSION = 1  # part of the hash: a new number invalidates every cached truth
 _BATCH = 4096  # queries between two reports of progress
 _MARGIN = 16  # candidates beyond k in the first round
-_GROWTH = 8  # and how many times more in each further one
+_GROWTH = 8  # factor from one round to the next
 _MAX_PAIRS = 1 << 22  # (query, candidate) pairs held at once
 _CHUNK_VALUES = 1 << 21  # values of float64 differences held at once
 _UNIT_ROUNDOFF = 2.0**-24  # of float32
@@ -27,7 +27,7 @@ _UNDERFLOW = 2.0**-126  # smaller products may become zero
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
 class Truth:
-    """The exact nearest neighbours of some queries, nearest first, ties by id."""
+    """Exact nearest neighbours of queries, nearest first, ties by id."""
 
     ids: NDArray[np.int64]
     """Neighbours [n_queries, k]; −1 at the end where there are fewer than k."""
@@ -47,12 +47,12 @@ def exact_neighbors(
     """Find the exact k nearest neighbours of every query.
 
     Args:
-        base: Vectors to search among [n_base, d].
+        base: Vectors to search [n_base, d].
         queries: Queries [n_queries, d].
         k: Neighbours to find.
         metric: ``l2``, ``ip`` or ``cosine``.
-        cache: Directory that keeps results in files named by the hash of the arguments.
-        progress: Called with queries done and in all, after every batch.
+        cache: Directory for results, in files named by the hash of the arguments.
+        progress: Called with the queries done and their total, after every batch.
 
     Returns:
         Ids and distances [n_queries, k].
@@ -70,20 +70,16 @@ def exact_neighbors(
     if path.is_dir():
         raise ValueError(f"{path}: expected a file, got a directory")
     truth = _read_cached(path, key, (len(probes), k), len(vectors))
-    if truth is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        truth = _find(vectors, probes, k, chosen, report)
-        checksum = np.array(_checksum(key, truth))
-        write_npz(path, {"ids": truth.ids, "distances": truth.distances, "checksum": checksum})
-    else:
+    if truth is not None:
         report(len(probes), len(probes))
-    return truth
+        return truth
+    return _write_cached(path, key, _find(vectors, probes, k, chosen, report))
 
 
 def exact_distances(
     base: object, queries: object, ids: NDArray[np.integer[Any]], metric: str = "l2"
 ) -> NDArray[np.float32]:
-    """Measure the distances of given neighbours, in double precision.
+    """Compute the distances of given neighbours, in double precision.
 
     Args:
         base: Vectors [n_base, d].
@@ -103,11 +99,11 @@ def exact_distances(
 
 
 def read_truth(source: str | Path, n_base: int, n_queries: int | None = None) -> NDArray[np.int64]:
-    """Read the ids of true neighbours that a user or a benchmark supplies.
+    """Read ids of true neighbours from a file.
 
     Args:
-        source: ivecs, npy, npz or HDF5; in the last two the key may be left out if the ids are
-            called ``neighbors`` or ``ids``.
+        source: ivecs, npy, npz or HDF5; in the last two the key may be omitted if it is
+            ``neighbors`` or ``ids``.
         n_base: Number of base vectors: every id must be below it.
         n_queries: Number of rows expected, if known.
 
@@ -144,13 +140,15 @@ def _check_ids(name: str, ids: NDArray[Any], n_base: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
-    """What is searched for, beside the vectors in which faiss looks for candidates."""
+    """Base and queries, and the transformed vectors in which faiss finds candidates."""
 
     base: NDArray[np.float32]
     queries: NDArray[np.float32]
     metric: Metric
     points: NDArray[np.float32]
+    """The base, centred for l2 or normalised for cosine."""
     probes: NDArray[np.float32]
+    """The queries, transformed alike."""
     reach: float
     """Length of the longest point."""
 
@@ -194,7 +192,7 @@ def _lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 def _prove(
     problem: _Problem, rows: NDArray[np.int64], k: int, n_candidates: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find neighbours among ever more candidates, until no other vector can be nearer.
+    """Find neighbours among more and more candidates, until no other vector can be nearer.
 
     Args:
         problem: The vectors.
@@ -305,6 +303,13 @@ def _content_key(
 
 def _checksum(key: str, truth: Truth) -> str:
     return hash_arrays(key, truth.ids, truth.distances)
+
+
+def _write_cached(path: Path, key: str, truth: Truth) -> Truth:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    checksum = np.array(_checksum(key, truth))
+    write_npz(path, {"ids": truth.ids, "distances": truth.distances, "checksum": checksum})
+    return truth
 
 
 def _read_cached(path: Path, key: str, shape: tuple[int, int], n_base: int) -> Truth | None:

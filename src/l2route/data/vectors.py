@@ -19,15 +19,15 @@ from l2route.files.finite import first_nonfinite_row
 Metric = Literal["l2", "ip", "cosine"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 MAX_LENGTH = 2.0**57
-"""Length of a vector for l2 and ip, at the most. Between such vectors all scores are finite:
-squared distances are up to 2**116, and those of codes, which are sums of products, up to 2**127."""
+"""Largest length of a vector for l2 and ip. Between such vectors all scores are finite: squared
+distances are up to 2**116, and scores of codes, which are sums of products, up to 2**127."""
 
 
 def check_metric(metric: str) -> Metric:
-    """Return the metric if it is one.
+    """Return the name of a metric, or refuse it.
 
     Args:
-        metric: Its name.
+        metric: ``l2``, ``ip`` or ``cosine``.
 
     Returns:
         The same name.
@@ -40,16 +40,16 @@ def check_metric(metric: str) -> Metric:
 def check_vectors(
     name: str, array: object, dim: int | None = None, *, may_be_none: bool = False
 ) -> NDArray[np.float32]:
-    """Check vectors given by a user, and return them as the core takes them.
+    """Check vectors given by a user, and convert them for the core.
 
     Args:
-        name: What the vectors are, for the error message: "base", "queries".
+        name: Name in error messages, such as "base" or "queries".
         array: Real numbers [n, d].
-        dim: The d they must have, if any.
+        dim: The d expected, if any.
         may_be_none: Whether n may be 0.
 
     Returns:
-        C-contiguous float32 [n, d]; the array itself when it is that already.
+        C-contiguous float32 [n, d]; the given array itself if it is that already.
     """
     given = as_array(name, array)
     if given.dtype.kind not in "fiu":
@@ -72,14 +72,14 @@ def check_vectors(
 
 
 def as_array(name: str, given: object) -> NDArray[Any]:
-    """An array of what a user gave; what numpy cannot read is refused, and why is said.
+    """Convert a user's input to an array; if numpy cannot, the error says why.
 
     Args:
-        name: What it is, for the error message.
-        given: An array, a tensor on the processor, nested lists.
+        name: Name in error messages.
+        given: An array, a tensor in main memory, or nested lists.
 
     Returns:
-        The array, of any type and shape; without a copy where that can be.
+        An array of any type and shape, without a copy if possible.
     """
     try:
         return np.asarray(given)
@@ -92,11 +92,11 @@ def as_array(name: str, given: object) -> NDArray[Any]:
 
 
 def check_lengths(name: str, vectors: NDArray[np.float32]) -> None:
-    """Refuse vectors [n, d] so long that distances between them are too large for a float.
+    """Refuse vectors so long that distances between them would overflow a float.
 
     Args:
-        name: What the vectors are, for the error message.
-        vectors: Finite vectors, to be compared by l2 or ip.
+        name: Name in error messages.
+        vectors: Finite vectors [n, d], to be compared by l2 or ip.
     """
     flat = vectors.reshape(-1)
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""Where a figure was measured: versions and machine."""
+"""Versions and machine of a measurement."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ PACKAGES = (
     *("l2route", "numpy", "faiss-cpu", "torch", "hnswlib", "annoy", "usearch", "pynndescent"),
     *("rabitqlib", "scann"),
 )
-"""Those whose version may move a figure."""
+"""Packages whose version may change a result."""
 
 
 def context() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def context() -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what is installed of PACKAGES, and a hash of the package's own files."""
+    """Versions of the installed PACKAGES, and a hash of l2route's own files."""
     known = {"python": platform.python_version(), "l2route's code": _code()}
     for package in PACKAGES:
         try:
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """System, processor, cores and kernels."""
+    """System, processor, cores and SIMD level."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
@@ -46,7 +46,7 @@ def machine() -> dict[str, Any]:
 
 
 def _code() -> str:
-    """Hash of the package's own files: its version does not change with every edit."""
+    """Hash of the package's own files, since its version does not change with every edit."""
     package = Path(_core.__file__).parent, Path(__file__).parent.parent
     files = {
         file.name if file.suffix == ".so" else str(file.relative_to(package[1])): file
@@ -59,7 +59,7 @@ def _code() -> str:
 
 
 def _processor() -> str:
-    """The processor's name, as far as the system tells."""
+    """The processor's name, or "unknown"."""
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,39 +38,30 @@ def measure(
         rerank: candidates whose true distance is computed at the end.
         space: name of the routing space; the index's own choice by default.
         n_threads: search threads; time per query is wall-clock time divided by the queries.
-
-    Returns:
-        Recall@1 and recall@10, both of the same search for 10 answers, and its cost.
     """
-
-    def search(some: NDArray[np.float32]) -> SearchResult:
-        return index.search(
-            some,
-            N_ANSWERS,
-            budget=budget,
-            ef=ef,
-            slack=slack,
-            rerank=rerank,
-            space=space,
-            n_threads=n_threads,
-        )
-
-    search(queries[:100])  # pages and caches are warm in production too
+    limits: dict[str, Any] = {"budget": budget, "ef": ef, "slack": slack, "rerank": rerank}
+    index.search(queries[:100], N_ANSWERS, space=space, n_threads=n_threads, **limits)  # warms up
     begin = time.perf_counter()
-    result = search(queries)
+    result = index.search(queries, N_ANSWERS, space=space, n_threads=n_threads, **limits)
     seconds = time.perf_counter() - begin
-    distances = index.base.exact_distances(queries, index.rows_of(result.ids))
     return Row(
-        method=index.searcher(space).space.name,
-        budget=budget,
-        ef=ef,
+        index.searcher(space).space.name,
+        budget,
+        ef,
         slack=slack,
-        recall_at_1=recall_at(distances, truth.distances, 1),
-        recall_at_10=recall_at(distances, truth.distances, N_ANSWERS),
+        **_recalls(index, queries, truth, result),
         n_computed=float(result.n_computed.mean()),
         n_hops=float(result.n_hops.mean()),
         microseconds_per_query=seconds / len(queries) * 1e6,
     )
+
+
+def _recalls(
+    index: RoutingIndex, queries: NDArray[np.float32], truth: Truth, result: SearchResult
+) -> dict[str, float]:
+    """Recall@1 and recall@10 of one search for 10 answers, by Row's field names."""
+    distances = index.base.exact_distances(queries, index.rows_of(result.ids))
+    return {f"recall_at_{k}": recall_at(distances, truth.distances, k) for k in (1, N_ANSWERS)}
 
 
 def measure_all(
@@ -84,17 +76,9 @@ def measure_all(
     n_threads: int = 1,
 ) -> list[Row]:
     """Measure every budget, every beam width, or every pair of them if both are given."""
-    pairs = [(budget, ef) for budget in budgets or (None,) for ef in efs or (None,)]
+    rest: dict[str, Any] = {"rerank": rerank, "space": space, "n_threads": n_threads}
     return [
-        measure(
-            index,
-            queries,
-            truth,
-            budget=budget,
-            ef=ef,
-            rerank=rerank,
-            space=space,
-            n_threads=n_threads,
-        )
-        for budget, ef in pairs
+        measure(index, queries, truth, budget=budget, ef=ef, **rest)
+        for budget in budgets or (None,)
+        for ef in efs or (None,)
     ]

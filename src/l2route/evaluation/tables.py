@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 MISSING = "–"
-"""What people see where a value does not apply or was not measured."""
+"""Shown for a value that does not apply or was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,9 @@ class Row:
     method: str
     """Name of the method."""
     budget: int | None
-    """Distance computations that a query was allowed; None if it had no such limit."""
+    """Limit of distance computations per query; None without that limit."""
     ef: int | None
-    """Width of the beam; None if it had no such limit."""
+    """Beam width; None without that limit."""
     recall_at_1: float
     """Share of queries whose true nearest neighbour is the first answer."""
     recall_at_10: float
@@ -31,11 +31,11 @@ class Row:
     n_computed: float
     """Distance computations, mean over the queries."""
     n_hops: float
-    """Hops walked, mean over the queries."""
+    """Hops, mean over the queries."""
     microseconds_per_query: float
     """Time for one query, mean over the queries."""
     slack: float | None = None
-    """How much farther than the k-th best walks went; None if it was no limit."""
+    """Share by which a vertex may be farther than the k-th best; None without that limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ class _Column:
     field: str
     """Name of the field in Row."""
     heading: str
-    """What people read above it."""
+    """Heading of the column."""
     digits: int = 0
     """Digits after the point in text."""
     json_digits: int = 0
     """Digits after the point in JSON."""
     is_optional: bool = False
-    """Left out if no row has a value."""
+    """Omitted if no row has a value."""
 
 
 _COLUMNS = (
@@ -67,19 +67,11 @@ _COLUMNS = (
 )
 
 _METHOD_LETTERS = 8
-"""Least width of the method in a terminal; all columns together then fit 80 letters."""
+"""Least width of the method's column in a terminal; all columns then fit 80 characters."""
 
 
 def as_text(rows: Sequence[Row], caption: str | None = None) -> str:
-    """Lay rows out as aligned text of one width a letter.
-
-    Args:
-        rows: Operating points in the order to show, [n].
-        caption: A line to stand above.
-
-    Returns:
-        Lines without a newline at the end.
-    """
+    """Format rows as aligned text for fixed-width fonts, below an optional caption."""
     lines = _pad(_cells(rows, _one_line))
     rule = "  ".join("-" * len(heading) for heading in lines[0])
     body = ["  ".join(line).rstrip() for line in lines]
@@ -87,15 +79,7 @@ def as_text(rows: Sequence[Row], caption: str | None = None) -> str:
 
 
 def as_markdown(rows: Sequence[Row], caption: str | None = None) -> str:
-    """Lay rows out as a table of GitHub's Markdown.
-
-    Args:
-        rows: Operating points in the order to show, [n].
-        caption: A paragraph to stand above.
-
-    Returns:
-        Lines without a newline at the end.
-    """
+    """Format rows as a table of GitHub's Markdown, below an optional caption."""
     lines = _pad(_cells(rows, lambda method: _one_line(method).replace("|", "\\|")))
     rules = ["-" * len(heading) for heading in lines[0]]
     rules[1:] = [rule[:-1] + ":" for rule in rules[1:]]
@@ -104,14 +88,14 @@ def as_markdown(rows: Sequence[Row], caption: str | None = None) -> str:
 
 
 def as_json(rows: Sequence[Row], context: Mapping[str, object]) -> str:
-    """Write rows and what they were measured on as one JSON object.
+    """Format rows and their context as one JSON object.
 
     Args:
-        rows: Operating points, [n]; they stand under the key "rows" by the names of Row's fields.
-        context: What holds for all rows (dataset, seed, ...), beside "rows".
+        rows: Operating points, written under the key "rows" by the names of Row's fields, [n].
+        context: What holds for all rows (dataset, seed, ...); its keys stand beside "rows".
 
     Returns:
-        JSON without NaN or infinity; null stands in their place.
+        JSON with null in place of NaN and infinity.
     """
     if "rows" in context:
         raise ValueError('expected a context without the key "rows", got one with it')
@@ -120,15 +104,7 @@ def as_json(rows: Sequence[Row], context: Mapping[str, object]) -> str:
 
 
 def rich_table(rows: Sequence[Row], caption: str | None = None) -> Table:
-    """Lay rows out as a table for a terminal.
-
-    Args:
-        rows: Operating points in the order to show, [n].
-        caption: A title to stand above.
-
-    Returns:
-        A table to be printed by rich.
-    """
+    """Format rows as a table for rich to print in a terminal, below an optional caption."""
     headings, *lines = _cells(rows, _one_line)
     # Text, not str: rich would take "[d=25]" in a method's name for a style and swallow it.
     table = Table(
@@ -143,7 +119,7 @@ def rich_table(rows: Sequence[Row], caption: str | None = None) -> Table:
 
 
 def _cells(rows: Sequence[Row], show_method: Callable[[str], str]) -> list[list[str]]:
-    """Return the headings, then each row's values, as words for people; the method is first."""
+    """Return the headings, then the values of each row as text; the method is first."""
     columns = [column for column in _COLUMNS if _is_shown(column, rows)]
     lines = [[column.heading for column in columns]]
     for row in rows:
@@ -187,7 +163,7 @@ def _rounded(row: Row) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return a value in JSON's own types, null for numbers that JSON cannot say."""
+    """Return a value in JSON's types, null for numbers that JSON lacks."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, Mapping):
