@@ -1,4 +1,4 @@
-"""One figure: all that it depends on, how it is made, and what is kept of it."""
+"""Jobs: what one result depends on, how it is computed, and what is stored of it."""
 
 import hashlib
 import json
@@ -36,14 +36,14 @@ from l2route.training.options import LearnOptions
 from l2route.training.problem import pose
 
 N_TUNING = 2000
-"""Training queries that a graph or a peer's knob is chosen on."""
+"""Training queries on which a graph or a peer's knob is chosen."""
 DEGREE, EF_CONSTRUCTION, ENTRY = 16, 300, 0
-"""Of the paper's graphs: M = 8, and walks on NSW start at vertex 0."""
+"""Parameters of the paper's graphs: M = 8, and searches of NSW enter at vertex 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Data, and the hash of all its vectors."""
+    """A dataset and the hash of its vectors."""
 
     data: Dataset
     digest: str
@@ -57,21 +57,21 @@ class Source:
 
     @property
     def learn(self) -> NDArray[np.float32]:
-        """Training queries; there are some."""
+        """Training queries; `of` has checked that there are some."""
         assert self.data.learn is not None
         return self.data.learn
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that a result depends on; jobs that are equal have the same result."""
+    """Everything that a result depends on; equal jobs have equal results."""
 
     data: str
     digest: str
     method: Method
-    """Without its label, and with defaults where they do not matter."""
+    """Without its label, and with the defaults of options that do not apply."""
     dim: int
-    """Of routing vectors."""
+    """Dimension of the routing vectors."""
     budget: int
     k: int
     seed: int
@@ -81,14 +81,14 @@ class Job:
     def of(
         cls, cell: Cell, method: Method, source: Source, minutes: float | None, seed: int
     ) -> "Job":
-        """What a cell takes.
+        """The job of a cell.
 
         Args:
-            cell: of data at hand.
-            method: the cell's.
+            cell: a cell of the planned table.
+            method: the cell's method.
             source: the data.
-            minutes: time to learn for, in place of the method's own.
-            seed: of every random choice.
+            minutes: time limit of learning, in place of the method's own.
+            seed: seed of every random choice.
         """
         dim = source.data.base.shape[1]
         routing_dim = dim // cell.compression
@@ -116,10 +116,10 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A name for files, the same for equal jobs alone.
+        """A file name that only equal jobs share.
 
-        Of the method what differs from the default counts, so that a new option leaves old
-        results as they are.
+        Only options of the method that differ from their defaults enter it, so that results stay
+        valid when an option is added.
         """
         method, default = asdict(self.method), asdict(Method(""))
         special = {name: value for name, value in method.items() if value != default[name]}
@@ -129,27 +129,27 @@ class Job:
 
     @property
     def expected_seconds(self) -> float:
-        """About what it takes on 100,000 vectors."""
+        """Rough estimate for 100,000 vectors."""
         return 60 * self.method.minutes + 45 if self.method.space == "learned" else 15
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job came to, query by query."""
+    """The result of a job, query by query."""
 
     arrays: dict[str, NDArray[Any]]
-    """ids, distances, n_computed, n_hops, first_hop (−1: never there) and seconds [n_queries]."""
+    """ids, distances, n_computed, n_hops, first_hop (−1: never) and seconds, each [n_queries]."""
     facts: dict[str, Any]
-    """What was chosen and learned on the way, or why there is no result ("skipped")."""
+    """What was chosen and learned, or why there is no result (under "skipped")."""
 
 
 class Workshop:
-    """Makes results of one dataset; keeps graphs and true neighbours in a directory.
+    """Runs the jobs of one dataset; caches graphs and true neighbours in a directory.
 
     Args:
         source: the data.
-        directory: where to keep them.
-        seed: of graphs.
+        directory: the cache.
+        seed: seed of the graphs.
     """
 
     def __init__(self, source: Source, directory: Path, seed: int) -> None:
@@ -161,7 +161,7 @@ class Workshop:
         return exact_neighbors(data.base, queries, 1, data.metric, cache=self.directory)
 
     def run(self, job: Job, on_event: Callable[[Event], None] | None = None) -> Outcome:
-        """Make a job's result; `on_event` is told of validations while it learns."""
+        """Run a job; `on_event` is called after every validation while it learns."""
         if job.method.peer is not None:
             return self._run_peer(job)
         if job.method.space == "learned":
@@ -173,11 +173,11 @@ class Workshop:
 
     @property
     def dim(self) -> int:
-        """Of the original vectors."""
+        """Dimension of the original vectors."""
         return int(self.source.data.base.shape[1])
 
     def _run_learned(self, job: Job, on_event: Callable[[Event], None] | None) -> Outcome:
-        """Learn and measure what was learned, also where it is no better than plain search."""
+        """Learn, and measure what was learned even if it is no better than plain search."""
         is_short = job.dim < self.dim
         graph_space = self._graph_space(job) if is_short else "original"
         index = self._index(job, job.dim if graph_space == "pca" else None)
@@ -212,7 +212,7 @@ class Workshop:
         return outcome
 
     def _graph_space(self, job: Job) -> str:
-        """Vectors to build the graph on; "better" asks plain search on training queries."""
+        """Vectors to build the graph on; "better" compares plain search on training queries."""
         if job.method.graph_space != "better":
             return job.method.graph_space
         queries = self.source.learn[:N_TUNING]
@@ -227,7 +227,7 @@ class Workshop:
         return max(recalls, key=lambda name: recalls[name])
 
     def _index(self, job: Job, pca_dim: int | None) -> RoutingIndex:
-        """The graph that a job asks for, built once; one that was cut off is built again."""
+        """The index of a job, built once; an incomplete file is replaced."""
         kind = job.method.graph
         name = f"{job.digest}-{kind}-{pca_dim or 'full'}-{self.seed}-{job.version}"
         path = self.directory / f"{name}.l2r"
@@ -287,9 +287,9 @@ class Workshop:
 def paper_index(
     data: Dataset, kind: GraphKind, seed: int = 0, pca_dim: int | None = None
 ) -> RoutingIndex:
-    """An index with the paper's parameters, and the graph as faiss builds it, to the last edge.
+    """An index with the paper's parameters and exactly the graph that faiss builds.
 
-    `RoutingIndex.build` would link vertices that no walk finds, and so move the paper's figures.
+    `RoutingIndex.build` would connect unreachable vertices, which would change the figures.
     """
     entry: Entry = ENTRY if kind == "nsw" else "medoid"
     options = GraphOptions(kind, DEGREE, EF_CONSTRUCTION, entry, seed)
@@ -304,7 +304,7 @@ def paper_index(
 def _time_each(
     search: Callable[[NDArray[np.float32]], Any], queries: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Seconds that each query takes when it comes alone [n_queries]."""
+    """Seconds of each query, searched one at a time [n_queries]."""
     seconds = np.empty(len(queries), dtype=np.float32)
     for i in range(len(queries)):
         begin = time.perf_counter()

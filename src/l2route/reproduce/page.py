@@ -1,4 +1,4 @@
-"""A run's report as one HTML page that needs nothing beside it."""
+"""A run's report as one self-contained HTML page."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 STRONG = 0.10
-"""A difference to the paper that is coloured most strongly."""
+"""Difference to the paper that gets the strongest colour."""
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 86rem;
        padding: 0 1rem; }
@@ -45,7 +45,7 @@ def write_page(tables: Sequence[Table], store: Store, path: Path) -> None:
     """Write the report of a run.
 
     Args:
-        tables: what `summarize` computed.
+        tables: the tables of `summarize`.
         store: the run.
         path: the HTML file.
     """
@@ -75,9 +75,9 @@ def _preface(tables: Sequence[Table]) -> str:
     compared = [gain for gain in gains if gain.ours is not None and (gain.paper or 0) > 0]
     n_short = sum(gain.falls_short for gain in compared)
     return (
-        "<p>Recall@1 on test queries, which nothing was chosen by, at equal budgets of distance "
-        "computations; rerank and projection count. The paper's data are of the same kind as "
-        "ours and not the same, so gains compare better than recalls do.</p>"
+        "<p>Recall@1 on test queries, which were not used to choose anything, at equal budgets of "
+        "distance computations, rerank and projection included. The paper's data are of the same "
+        "kind as ours but not the same, so gains compare better than recalls.</p>"
         f"<p>{n_done} of {len(figures)} cells are measured. Of {len(compared)} gains that the "
         f"paper has too, {len(compared) - n_short} are at least as large here, "
         f'<span class="short">{n_short} are less (▼)</span>.</p>'
@@ -126,7 +126,7 @@ def _html_cells(figure: Figure) -> str:
 
 
 def _colour(difference: float) -> str:
-    """Green above the paper, red below it, paler the nearer; both tell apart in grey too."""
+    """Green above the paper, red below, paler for smaller differences; distinct in grey, too."""
     strength = min(1.0, abs(difference) / STRONG)
     hue, lightness = (140, 97 - 22 * strength) if difference >= 0 else (12, 97 - 14 * strength)
     return f"hsl({hue} 60% {lightness:.0f}%)"
@@ -150,9 +150,7 @@ def _curves(table: Table) -> list[tuple["Drawing", str]]:
         if curves:
             longest = max(map(len, curves.values()))
             curves = {name: np.pad(c, (0, longest - len(c)), "edge") for name, c in curves.items()}
-            title = (
-                f"{table.plan.dataset}: queries that have arrived, {budget} distance computations"
-            )
+            title = f"{table.plan.dataset}: targets visited by hops, {budget} distance computations"
             drawings.append((draw_success_by_hops(curves, title), title))
     return drawings
 
@@ -177,7 +175,7 @@ def _lines(table: Table) -> list[tuple["Drawing", str]]:
 
 
 def _image(drawing: "Drawing", name: str) -> str:
-    """A drawing inside the page; as an image, so that no ids of two drawings meet."""
+    """A drawing embedded as an image, so that the ids of two SVGs cannot clash."""
     content = io.BytesIO()
     drawing.savefig(content, format="svg", metadata={"Date": None})
     encoded = base64.b64encode(content.getvalue()).decode("ascii")
@@ -191,8 +189,8 @@ def _toy(store: Store) -> str:
         return ""
     encoded = base64.b64encode(path.read_bytes()).decode("ascii")
     return (
-        "<h2>Figure 3: greedy routing on a toy example</h2><p>33 points in the plane; the walk by "
-        "original distances is stuck, the walk by learned scores arrives.</p>"
+        "<h2>Figure 3: greedy routing on a toy example</h2><p>33 points in the plane; the route by "
+        "original distances ends in a local minimum, the route by learned scores arrives.</p>"
         f'<img class="toy" alt="toy example" src="data:image/png;base64,{encoded}">'
         "<p><code>l2route reproduce toy</code></p>"
     )

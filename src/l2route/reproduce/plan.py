@@ -1,4 +1,4 @@
-"""The paper's experiments as data: the cells of a table, and what they are on other data."""
+"""The paper's experiments as data: the cells of each table, and the same on other data."""
 
 import tomllib
 from collections.abc import Mapping
@@ -13,35 +13,35 @@ from l2route.search.limits import left_for_routing
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 
 EXPERIMENTS = ("table1", "routing", "ablation", "sota")
-"""What there is a file for, in the order that `all` runs them."""
+"""Experiments that have a file, in the order in which `all` runs them."""
 TOY_PICTURE = Path("toy") / "toy.png"
-"""Where a run of all experiments keeps the toy example's picture."""
+"""Path of the toy example's picture in a run's directory."""
 SpaceKind = Literal["original", "pca", "learned"]
 GraphSpace = Literal["original", "pca", "better"]
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a row of a table is made."""
+    """How a row of a table is computed."""
 
     label: str
-    """What tables call it."""
+    """Name in tables."""
     graph: GraphKind = "nsw"
     graph_space: GraphSpace = "original"
-    """Vectors that the graph is built on where routing vectors are shorter: the original ones, as
-    short ones by PCA, or those with which plain search does better on training queries."""
+    """Vectors that the graph is built on if routing vectors are compressed: the original ones,
+    their principal components, or the better of both for plain search on training queries."""
     space: SpaceKind = "original"
-    """What it routes by."""
+    """Kind of routing vectors."""
     model: ModelName = "filter"
     objective: Objective = "imitation"
     hidden_dim: int | None = None
-    """Hidden units of the model; its own number if not given."""
+    """Hidden units of the model; its default if not given."""
     minutes: float = 10.0
-    """Time to learn for, unless a run is told another."""
+    """Time limit of learning, unless the run sets another."""
     against: tuple[str, ...] = ()
-    """Methods that a gain is over: the first that has a cell of the same budget and compression."""
+    """Rivals: a gain is over the first that has a cell of the same budget and compression."""
     peer: str | None = None
-    """A library, as `compare` calls it, that stands in for all of the above."""
+    """A library to search with in place of all of the above, by its name in compare.methods."""
 
     def __post_init__(self) -> None:
         require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)
@@ -54,25 +54,25 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One figure of a table."""
+    """One result in a table."""
 
     dataset: str
-    """In a file one of the paper's datasets; in a plan the data that is at hand."""
+    """One of the paper's datasets in a file; the user's data in a plan."""
     method: str
     budget: int
-    """All distance computations (the paper's DCS)."""
+    """Total of distance computations (the paper's DCS)."""
     compression: int
     """D/d."""
     k: int
-    """Vertices reranked."""
+    """Candidates reranked."""
     rdcs: int
-    """Scores that are routed by."""
+    """Scores computed while routing (the paper's rDCS)."""
     recall: float | None = None
-    """The paper's recall@1; None where it prints none."""
+    """The paper's recall@1; None if it prints none."""
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Where it is in a table: method, budget and compression."""
+        """Its place in a table: method, budget and compression."""
         return self.method, self.budget, self.compression
 
 
@@ -83,7 +83,7 @@ class Experiment:
     name: str
     title: str
     source: str
-    """Where it is in the paper."""
+    """Table or figure in the paper."""
     about: str
     methods: Mapping[str, Method]
     cells: tuple[Cell, ...]
@@ -91,7 +91,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class PaperDataset:
-    """A dataset of the paper, and what stands in for it."""
+    """A dataset of the paper, and the names of data that stand in for it."""
 
     name: str
     dim: int
@@ -119,7 +119,7 @@ def paper_datasets() -> dict[str, PaperDataset]:
 
 
 def stands_for(name: str, n_base: int) -> PaperDataset | None:
-    """The paper's dataset that data of this name and size is of the kind of; None if there is none.
+    """The paper's dataset that data of this name and size can stand in for, or None.
 
     Recall falls with the number of vectors: data half or twice as large is no stand-in.
     """
@@ -133,9 +133,9 @@ def stands_for(name: str, n_base: int) -> PaperDataset | None:
 def cells_for(experiment: Experiment, name: str, n_base: int, dim: int) -> list[Cell]:
     """The cells of an experiment on data of this name and shape, in the file's order.
 
-    Data of the dimension of the dataset that it stands in for has the paper's k. Other data has
-    `rerank_for`'s, and all cells that leave something to route with. The paper's figure stands
-    beside either, if the data stands in for a dataset at all.
+    Data with the dimension of the dataset that it stands in for uses the paper's k; other data
+    uses `rerank_for`. Cells whose budget leaves nothing for routing are omitted. Data that stands
+    in for a dataset has the paper's recall in its cells.
     """
     kind = stands_for(name, n_base)
     theirs = {cell.place: cell for cell in experiment.cells if kind and cell.dataset == kind.name}
@@ -157,11 +157,11 @@ def cells_for(experiment: Experiment, name: str, n_base: int, dim: int) -> list[
 
 
 def rerank_for(budget: int, compression: int, dim: int) -> int:
-    """How many vertices to rerank: the rule behind the paper's choices, but for two.
+    """Number of candidates to rerank: the rule behind the paper's choices, with two exceptions.
 
-    Of what is left after the projection, a seventh at ×2 and a fifth from ×4 on, rounded down to a
-    power of two; without compression a 32nd of the budget; always at least 8. DEEP100K at ×4 has
-    twice as many in the paper.
+    Of the budget left after the projection, 1/7 at ×2 and 1/5 from ×4 on, rounded down to a power
+    of two; without compression 1/32 of the budget; always at least 8. In the paper DEEP100K at ×4
+    has twice as many.
     """
     left = budget - (dim // compression if compression > 1 else 0)
     share = {1: 32, 2: 7}.get(compression, 5)
@@ -170,7 +170,7 @@ def rerank_for(budget: int, compression: int, dim: int) -> int:
 
 
 def _rdcs(budget: int, compression: int, k: int, dim: int) -> int:
-    """What a budget leaves to route with; below 1 if nothing."""
+    """Scores that a budget leaves for routing; below 1 if none."""
     if dim < compression:
         return 0
     routing_dim = dim // compression
@@ -199,7 +199,7 @@ def _make(kind: type[Any], entry: Mapping[str, Any]) -> Any:
 
 
 def _check_cell(cell: Cell, methods: Mapping[str, Method]) -> None:
-    """A cell must be of a known method, and its rdcs what the budget leaves."""
+    """Refuse an unknown method or dataset, or an rdcs that is not what the budget leaves."""
     require(cell.method in methods, f"a method of {', '.join(methods)}", cell.method)
     datasets = paper_datasets()
     require(cell.dataset in datasets, f"a dataset of {', '.join(datasets)}", cell.dataset)

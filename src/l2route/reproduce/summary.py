@@ -1,4 +1,4 @@
-"""Tables of a run, computed from its raw results alone, with the paper's figures beside ours."""
+"""Tables of a run, computed from its raw results, with the paper's figures beside ours."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,36 +13,39 @@ from l2route.reproduce.plan import Cell
 from l2route.reproduce.store import PlannedCell, PlannedTable, Result, Store
 
 HOPS = (2, 4, 6, 8, 10, 12, 15, 20, 30)
-"""Where curves are read off in a table."""
+"""Numbers of hops at which a table shows the curves."""
 HEADINGS = (
-    ("budget", "all distance computations per query"),
-    ("method", "what is routed by"),
-    ("k", "vertices reranked by true distance"),
-    ("rDCS", "scores that are routed by"),
+    ("budget", "distance computations per query, all included"),
+    ("method", "graph and routing vectors"),
+    ("k", "candidates reranked by true distance"),
+    ("rDCS", "scores computed while routing"),
     ("recall@1", "share of test queries whose nearest neighbour is found"),
     ("paper", "the paper's figure on its data of the same kind"),
-    ("difference", "ours less the paper's, in points"),
-    ("gain", "over what the row is held against, in points; ▼ less than the paper gains"),
-    ("paper's gain", "the same of the paper's figures"),
-    ("over original", "gain over the original vectors at the same budget, where that is another"),
-    ("paper's", "the same of the paper's figures"),
+    ("difference", "ours minus the paper's, in points"),
+    (
+        "gain",
+        "over PCA of the same dimension or original vectors, in points; ▼ below the paper's",
+    ),
+    ("paper's gain", "the same for the paper's figures"),
+    ("over original", "gain over the original vectors at the same budget, if not in `gain`"),
+    ("paper's", "the same for the paper's figures"),
     ("distances", "distance computations per query, mean"),
-    ("learned in", "true neighbours, oracle, steps and validation"),
+    ("learned in", "time for true neighbours, oracle, steps and validation"),
     ("µs/query", "median, one query at a time, one thread"),
 )
-"""Columns of a table, and what they mean."""
+"""Columns of a table with their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a cell has over another one, here and in the paper; None where there is nothing."""
+    """Recall of a cell minus that of another, here and in the paper; None if unknown."""
 
     ours: float | None
     paper: float | None
 
     @property
     def falls_short(self) -> bool:
-        """Whether the paper gains, and gains more."""
+        """Whether the paper's gain is positive and larger than ours, as printed."""
         if self.ours is None or self.paper is None:
             return False
         return self.paper > 0 and round(self.ours, 3) < round(self.paper, 3)
@@ -50,7 +53,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A cell with what came of it; None where there is nothing yet."""
+    """A cell with its results; None if they are missing."""
 
     cell: Cell
     label: str
@@ -58,22 +61,22 @@ class Figure:
     error: float | None
     """Standard error of the recall."""
     gain: Gain
-    """Over the method that it is held against."""
+    """Over the rival that the plan names."""
     over_original: Gain
-    """Over the original vectors, where that is another one."""
+    """Over the original vectors, if they are not that rival."""
     n_computed: float | None
     """Distance computations, mean over the queries."""
     microseconds: float | None
-    """For one query alone, median."""
+    """Time of one query, searched alone; median."""
     learn_seconds: float | None
-    """All of learning; None where there is none."""
+    """Total time of learning; None without learning."""
     n_steps: int | None
     graph_space: str | None
-    """What the graph was built on, where that was chosen."""
+    """Vectors that the graph was built on, if they were chosen."""
     skipped: str | None
     """Why there is no result."""
     reached: NDArray[np.float64] | None
-    """Share of queries that visited their target within 0, 1, … hops."""
+    """Share of queries that visited their target within 0, 1, … hops [n_hops + 1]."""
 
     @property
     def falls_short(self) -> bool:
@@ -88,7 +91,7 @@ class Table:
     plan: PlannedTable
     figures: tuple[Figure, ...]
     contexts: tuple[str, ...]
-    """Machines, seeds and versions that its figures come from."""
+    """Machines, seeds and versions of its results."""
 
 
 def summarize(store: Store) -> list[Table]:
@@ -109,13 +112,13 @@ def _table(planned: PlannedTable, store: Store) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a cell found, query by query, and the paper's recall."""
+    """Recall@1 of a cell, query by query, and the paper's."""
 
     found: NDArray[np.float64] | None
     paper: float | None
 
     def over(self, other: "Share | None") -> Gain:
-        """What it has over another cell."""
+        """Gain over another cell."""
         if other is None:
             return Gain(None, None)
         return Gain(_difference(self.found, other.found), _difference(self.paper, other.paper))
@@ -183,7 +186,7 @@ def as_markdown(tables: Sequence[Table], store: Store) -> str:
 
 
 def contexts(tables: Sequence[Table]) -> list[str]:
-    """Machines, seeds and versions that figures come from, each once."""
+    """Machines, seeds and versions of the results, each once."""
     return list(dict.fromkeys(context for table in tables for context in table.contexts))
 
 
@@ -197,20 +200,20 @@ def _context(result: Result) -> str:
 
 
 def _preface(tables: Sequence[Table]) -> str:
-    """What holds for all tables."""
+    """Explanation of all tables."""
     return (
-        "Recall@1 on test queries, which nothing was chosen by. The paper's figures stand beside "
-        "ours; its data are of the same kind and not the same. A gain is in points over the row "
-        "that a row is held against: PCA of the same dimension, or the original vectors; where "
-        "ours is below the paper's it is marked ▼. Time to learn is that of true neighbours of the "
-        "training queries, oracle, steps and validation; the graph was there. A query's time is "
-        "the median of queries that come one by one, on one thread.\n\nMeasured on "
+        "Recall@1 on test queries, which were not used to choose anything. The paper's figures "
+        "stand beside ours; its data are of the same kind but not the same. A gain, in points, is "
+        "over PCA of the same dimension or over the original vectors; ▼ marks gains below the "
+        "paper's. The time to learn includes true neighbours of the training queries, oracle, "
+        "steps and validation, but not the graph. The time per query is the median of queries "
+        "searched one at a time on one thread.\n\nMeasured on "
         f"{'; '.join(contexts(tables)) or 'nothing yet'}."
     )
 
 
 def skipped_in(table: Table) -> list[str]:
-    """Why rows have no result, a sentence each."""
+    """One sentence per row without a result, saying why."""
     return [f"{method_of(f)}: skipped, {f.skipped}." for f in table.figures if f.skipped]
 
 
@@ -222,7 +225,7 @@ def _rows(table: Table) -> str:
 
 
 def cells_of(figure: Figure) -> list[str]:
-    """A figure's row as people read it."""
+    """The row of a figure as text."""
     cell = figure.cell
     recall = MISSING if figure.recall is None else f"{figure.recall:.3f}"
     return [
@@ -246,7 +249,7 @@ def _shown(gain: Gain) -> tuple[str, str]:
 
 
 def method_of(figure: Figure) -> str:
-    """A row's method with its compression, and where it was chosen the graph's vectors."""
+    """A row's method with its compression and, if they were chosen, the graph's vectors."""
     name = figure.label
     if figure.cell.compression > 1:
         name += f" ×{figure.cell.compression}"
@@ -259,7 +262,7 @@ def points(share: float | None) -> str:
 
 
 def _curves(table: Table) -> str:
-    """Shares of queries that have arrived, at some numbers of hops."""
+    """Shares of queries that visited their target, at several numbers of hops."""
     lines = [
         f"| budget | method | {' | '.join(f'{h} hops' for h in HOPS)} | in the end |",
         "|" + "---|" * (len(HOPS) + 3),

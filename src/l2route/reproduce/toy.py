@@ -1,7 +1,7 @@
-"""The paper's toy example: 33 points in the plane, a graph, a perceptron that learns the way round.
+"""The paper's toy example: 33 points in the plane, a graph, and a perceptron that learns to route.
 
-The points fill a crescent and walks start at one of its tips. For queries near the other tip
-original distances point across the gap, where there is no edge: greedy routing is stuck.
+The points fill a crescent, and greedy routing starts at one of its tips. For queries near the
+other tip original distances lead towards the gap, which no edge crosses: a local minimum.
 """
 
 from collections.abc import Callable
@@ -32,30 +32,30 @@ from l2route.training.problem import Problem, pose
 N_POINTS = 33
 HIDDEN_DIM = 128
 SEED = 2
-"""Of the seeds 0 to 9 the one whose points are the hardest for original distances."""
+"""Of the seeds 0 to 9, the one on which original distances do worst."""
 SPAN = 290.0
-"""Degrees that the crescent goes round; the rest is the gap."""
+"""Angle of the crescent in degrees; the rest is the gap."""
 INNER = 0.55
-"""Radius of its hole; the outer one is 1."""
+"""Inner radius; the outer one is 1."""
 N_CANDIDATES = 30
-"""Places tried for each point, of which the one farthest from the others is taken."""
+"""Random places tried for each point; the one farthest from the other points is taken."""
 DEGREE = 4
-"""Nearest neighbours that a point is joined to."""
+"""Nearest neighbours that each point is linked to."""
 MARGIN = 0.15
-"""How far beyond the crescent's rims queries are drawn."""
+"""Distance beyond the crescent's rims up to which queries are drawn."""
 EXTENT = 1.2
-"""The picture is of the square [−EXTENT, EXTENT]²."""
+"""The picture shows the square [−EXTENT, EXTENT]²."""
 N_LEARN, N_TEST = 4000, 2000
 SHARPNESS = 20.0
 """Inverse temperature of scores, for points of root-mean-square length 1."""
 STEPS = 1500
 N_ACROSS = 400
-"""Queries along a side of the picture, each one a dot of its shading."""
+"""Pixels of shading along a side of the picture; each is one query."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Points in the plane and which of them are joined."""
+    """Points in the plane and the edges between them."""
 
     base: BaseVectors
     """The points [33, 2]."""
@@ -67,32 +67,32 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Walks:
-    """What greedy walks for a batch of queries came to."""
+    """Results of greedy routing for a batch of queries."""
 
     visits: NDArray[np.bool_]
-    """Whether a walk visits the true nearest neighbour, so that reranking could answer it [n]."""
+    """Whether the true nearest neighbour was visited, so that reranking would find it [n]."""
     ends: NDArray[np.bool_]
-    """Whether it also ends there [n]."""
+    """Whether the route also ends there [n]."""
     n_scored: NDArray[np.int32]
-    """Points that it computes a score of [n]."""
+    """Points scored [n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toy:
-    """What the example came to."""
+    """Results of the example."""
 
     original: Walks
     """For test queries, by original distances."""
     learned: Walks
     """For the same queries, by learned scores."""
     query: NDArray[np.float32]
-    """The test query that is drawn [2]."""
+    """The test query in the picture [2]."""
     nearest: int
     """Its true nearest neighbour."""
     original_path: list[int]
-    """Its greedy walk by original distances."""
+    """Its greedy route by original distances."""
     learned_path: list[int]
-    """Its greedy walk by learned scores."""
+    """Its greedy route by learned scores."""
 
 
 def run_toy(
@@ -102,13 +102,13 @@ def run_toy(
     steps: int = STEPS,
     on_event: Callable[[Event], None] | None = None,
 ) -> Toy:
-    """Learn, walk, print and draw `toy.png`.
+    """Learn, route, print the results and draw `toy.png`.
 
     Args:
         out: directory for the picture.
         console: where to print.
-        seed: places the points, draws the queries and starts the perceptron.
-        steps: steps to learn for.
+        seed: seed of the points, the queries and the perceptron.
+        steps: training steps.
         on_event: called after every validation.
     """
     world = make_world(seed)
@@ -125,11 +125,11 @@ def run_toy(
 def walk_and_choose(
     world: World, original: RoutingSpace, learned: RoutingSpace, queries: NDArray[np.float32]
 ) -> Toy:
-    """Walk for all queries [n, 2] by both spaces, and choose the one to draw.
+    """Route all queries [n, 2] by both spaces, and choose the one to draw.
 
-    Of those that are stuck originally and end at their true nearest neighbour when learned, it is
-    the one with the longest way; of several, the one that the picture can tell from its neighbour
-    best.
+    Candidates miss their true nearest neighbour by original distances and end there by learned
+    scores. Of these the one with the longest route is drawn; of several, the one farthest from
+    its nearest neighbour.
     """
     before = walk_greedily(world.graph, original, world.base, queries)
     after = walk_greedily(world.graph, learned, world.base, queries)
@@ -151,7 +151,7 @@ def walk_and_choose(
 
 
 def make_world(seed: int) -> World:
-    """33 points spread over a crescent, each joined to its nearest; vertex 0 is a tip."""
+    """33 points spread over a crescent, each linked to its nearest; vertex 0 is a tip."""
     points = spread_points(np.random.default_rng(seed))
     is_edge = np.zeros((N_POINTS, N_POINTS), dtype=bool)
     np.put_along_axis(is_edge, knn_lists(points, "l2", DEGREE, exact=True), True, axis=1)
@@ -171,14 +171,14 @@ def spread_points(rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def draw_in_crescent(rng: np.random.Generator, n: int, margin: float) -> NDArray[np.float32]:
-    """Places even in the crescent, wider by a margin; its gap is on the right [n, 2]."""
+    """Uniform places in the crescent, widened by a margin; its gap is on the right [n, 2]."""
     radius = np.sqrt(rng.uniform((INNER - margin) ** 2, (1 + margin) ** 2, n))
     angle = np.deg2rad(180 + SPAN * rng.uniform(-0.5, 0.5, n))
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).astype(np.float32)
 
 
 def outline(margin: float) -> NDArray[np.float64]:
-    """The rim of the crescent, wider by a margin, as a closed line [n, 2]."""
+    """Outline of the crescent, widened by a margin, as a closed line [n, 2]."""
     angles = np.deg2rad(180 + SPAN * np.linspace(-0.5, 0.5, 181))
     arc = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     line = np.vstack([(1 + margin) * arc, (INNER - margin) * arc[::-1]])
@@ -196,17 +196,17 @@ def graph_of(is_edge: NDArray[np.bool_]) -> Graph:
 
 
 def draw_queries(seed: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Queries to learn from [N_LEARN, 2] and others to test with [N_TEST, 2], around the points."""
+    """Training [N_LEARN, 2] and test queries [N_TEST, 2] around the points."""
     queries = draw_in_crescent(np.random.default_rng([seed, 1]), N_LEARN + N_TEST, MARGIN)
     return queries[:N_LEARN], queries[N_LEARN:]
 
 
 class Perceptron(nn.Module):
-    """The paper's f: two layers, 128 hidden units, here a correction that starts at zero.
+    """The paper's f: two layers, 128 hidden units; here a correction that starts at zero.
 
-    The score of vertex v is α(⟨x + c, q⟩ − |x|²/2 + b), where the perceptron gives c and b; with
-    both zero it ranks like the original distances. Twins of the vertices follow them, see
-    `learn_scores`.
+    The score of vertex v is α(⟨x + c, q⟩ − |x|²/2 + b), where the perceptron computes c and b;
+    with both zero it ranks like the original distances. The twins of the vertices come after
+    them, see `learn_scores`.
     """
 
     def __init__(self, points: NDArray[np.float32], seed: int) -> None:
@@ -216,7 +216,7 @@ class Perceptron(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         hidden, last = nn.Linear(2, HIDDEN_DIM), nn.Linear(HIDDEN_DIM, 3)
         nn.init.normal_(hidden.weight, generator=generator)
-        nn.init.normal_(hidden.bias, generator=generator)  # units bend at different places
+        nn.init.normal_(hidden.bias, generator=generator)  # so that units bend at different places
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
         self.network = nn.Sequential(hidden, nn.ELU(), last)
@@ -229,19 +229,19 @@ class Perceptron(nn.Module):
         return SHARPNESS * vectors.repeat(2, 1), SHARPNESS * bias.repeat(2)
 
     def queries(self, queries: Tensor) -> Tensor:
-        """Queries as they are [batch, 2]."""
+        """Queries unchanged [batch, 2]."""
         return queries
 
 
 class GreedyProblem(Problem):
-    """A problem that is validated by greedy walks instead of searches within a budget."""
+    """A problem that is validated by greedy routing instead of searches within a budget."""
 
     __slots__ = ()
 
     def recalls(
         self, space: RoutingSpace, options: LearnOptions, part: slice
     ) -> NDArray[np.float64]:
-        """Whether the greedy walk of each validation query visits the true nearest neighbour."""
+        """Whether greedy routing of each validation query visits the true nearest neighbour."""
         queries = self.validation.queries[part]
         walks = walk_greedily(self.graph, space, self.base, queries)
         return walks.visits.astype(np.float64)
@@ -254,37 +254,23 @@ def learn_scores(
     steps: int = STEPS,
     on_event: Callable[[Event], None] | None = None,
 ) -> RoutingSpace:
-    """Learn scores that greedy walks can climb.
+    """Learn scores for greedy routing.
 
-    The paper's search goes on with the next best in its heap; a greedy walk stays where no
-    neighbour is better, which the paper's objective (equation 4) does not see. So each vertex is
-    joined to a twin of itself that leads nowhere: to expand the twin is to stay, and never what
-    the oracle does. With seeds 0, 2 and 4 walks that visit the nearest neighbour are 99.9%, 99.7%
-    and 99.2%, without twins 99.4%, 92.8% and 62.9%.
+    The paper's search continues with the next best vertex in its heap. Greedy routing stops where
+    no neighbour is better, which the paper's objective (equation 4) does not penalise. So each
+    vertex is linked to a twin without other edges: to expand the twin is to stop, which the
+    oracle never does. With seeds 0, 2 and 4 greedy routing visits the nearest neighbour of 99.9%,
+    99.7% and 99.2% of the queries; without twins of 99.4%, 92.8% and 62.9%.
 
     Args:
         world: points and graph.
         queries: training queries [n, 2].
         seed: seed of every random choice.
-        steps: steps to learn for.
-        on_event: told of every validation.
+        steps: training steps.
+        on_event: called after every validation.
     """
     points = world.base.vectors()
-    n_scored = 2 * N_POINTS  # walks go on until they are there
-    options = LearnOptions(
-        budget=n_scored + 1,
-        rerank=1,
-        steps=steps,
-        seed=seed,
-        batch_size=200,
-        learning_rate=0.01,
-        topk_weight=1 / n_scored,  # both terms of equation 4 as they are in the paper
-        topk_sharpness=1.0,
-        sharpness=SHARPNESS,
-        learns_from_base=False,
-        near_duplicate=0.0,  # in the plane, any query has another one near
-        n_threads=1,
-    )
+    options = _options(seed, steps)
     base = BaseVectors.of(np.vstack([points, points]), "l2")
     posed = pose(graph_of(with_twins(world.is_edge)), base, queries, options)
     problem = GreedyProblem(*(getattr(posed, field.name) for field in fields(posed)))
@@ -295,21 +281,39 @@ def learn_scores(
     return replace(space, rows=space.rows[:N_POINTS], bias=bias)
 
 
+def _options(seed: int, steps: int) -> LearnOptions:
+    n_scored = 2 * N_POINTS  # enough to reach any vertex
+    return LearnOptions(
+        budget=n_scored + 1,
+        rerank=1,
+        steps=steps,
+        seed=seed,
+        batch_size=200,
+        learning_rate=0.01,
+        topk_weight=1 / n_scored,  # both terms of equation 4 as they are in the paper
+        topk_sharpness=1.0,
+        sharpness=SHARPNESS,
+        learns_from_base=False,
+        near_duplicate=0.0,  # in the plane, any query is close to another one
+        n_threads=1,
+    )
+
+
 def with_twins(is_edge: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """These edges [n, n] and one from each vertex to a twin, which follow in order [2n, 2n]."""
+    """Add a twin of each vertex, linked to it alone: edges [n, n] to [2n, 2n]."""
     stay = np.eye(len(is_edge), dtype=bool)
     return np.block([[is_edge, stay], [stay, np.zeros_like(stay)]])
 
 
 def nearest_of(base: BaseVectors, queries: NDArray[np.float32]) -> NDArray[np.int64]:
-    """True nearest neighbours of queries [n, 2]; of a point and its twin, the point [n]."""
+    """True nearest neighbours of queries [n, 2]; points come before their twins [n]."""
     return exact_neighbors(base.vectors(), queries, 1, "l2").ids[:, 0]
 
 
 def walk_greedily(
     graph: Graph, space: RoutingSpace, base: BaseVectors, queries: NDArray[np.float32]
 ) -> Walks:
-    """Walk for each query [n, 2] from the start to ever better neighbours: a beam of width 1."""
+    """Route each query [n, 2] from the entry to better and better neighbours: beam width 1."""
     found = Searcher(graph, space, base).search(
         queries, 1, limits=Limits(ef=1), n_threads=1, trace=True
     )
@@ -324,7 +328,7 @@ def walk_greedily(
 
 
 def greedy_path(graph: Graph, space: RoutingSpace, query: NDArray[np.float32]) -> list[int]:
-    """Vertices that the greedy walk for a query [2] stands on, from the start to its end."""
+    """Vertices of the greedy route of a query [2], from the entry to its end."""
     scores = scores_of(space, query)
     path = [int(graph.entries[0])]
     while True:
@@ -347,7 +351,7 @@ def scores_of(space: RoutingSpace, query: NDArray[np.float32]) -> NDArray[np.flo
 
 
 def _drawing(world: World, original: RoutingSpace, learned: RoutingSpace, toy: Toy) -> Drawing:
-    """Both walks, and all over the plane whether walks arrive."""
+    """Both routes, and for every place of the plane whether routing arrives."""
     middles = EXTENT * ((2 * np.arange(N_ACROSS) + 1) / N_ACROSS - 1)  # of dots
     plane = np.stack(np.meshgrid(middles, middles), axis=2).reshape(-1, 2).astype(np.float32)
 
@@ -370,7 +374,7 @@ def _drawing(world: World, original: RoutingSpace, learned: RoutingSpace, toy: T
 
 
 def _print(toy: Toy, picture: Path, console: Console) -> None:
-    title = f"greedy walks for {len(toy.original.visits):,} test queries"
+    title = f"greedy routing of {len(toy.original.visits):,} test queries"
     table = Table(title=title, title_justify="left")
     for heading in ("scores", "visit the nearest", "end there", "points scored"):
         table.add_column(heading, justify="left" if heading == "scores" else "right")

@@ -1,4 +1,4 @@
-"""A picture of greedy walks over points in the plane; it needs the extra ``plots``."""
+"""A picture of greedy routes between points in the plane; it needs the extra ``plots``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 SIZE = (10.0, 6.1)  # inches
 ROUTE_COLOURS = (COLOURS[1], COLOURS[0])
-"""Of the panels from left to right."""
+"""Colours of the panels' routes from left to right."""
 NEAREST_COLOUR = COLOURS[2]
 ARRIVES_COLOUR, STUCK_COLOUR = "#E3EFF6", "#F8DDCB"
-"""Tints of blue and vermilion, too pale to hide what lies on them."""
+"""Tints of blue and vermilion, pale enough as a background."""
 FRAME_COLOUR, EDGE_COLOUR, POINT_COLOUR = "#999999", "#B4B4B4", "#6B6B6B"
 ROUTE_WIDTH = 2.6
 RIM: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.9, "zorder": 7}
-"""Tells a mark from what lies under it."""
+"""White rim that sets a mark off from what is under it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,18 @@ class Panel:
     """One side of the picture."""
 
     name: str
-    """Whose scores these are."""
+    """Name of the scores."""
     path: Sequence[int]
-    """Vertices that the walk stands on, from the start to its end."""
+    """Vertices of the route, from the entry to its end."""
     arrives: NDArray[np.bool_]
-    """Whether walks arrive, for queries all over the plane from its lower left [side, side]."""
+    """Whether queries arrive, for every place of the plane from its lower left [side, side]."""
     share: float
-    """Of test queries, how many arrive."""
+    """Share of test queries that arrive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What the picture shows."""
+    """Content of the picture."""
 
     points: NDArray[np.float32]
     """[n, 2]."""
@@ -56,9 +56,9 @@ class Drawing:
     nearest: int
     """The query's true nearest neighbour."""
     outline: NDArray[np.float64]
-    """A closed line round the places that queries come from [n_corners, 2]."""
+    """Closed line around the area that queries are drawn from [n_corners, 2]."""
     extent: float
-    """The plane is drawn from −extent to extent, both ways."""
+    """Both axes run from −extent to extent."""
     panels: Sequence[Panel]
     """From left to right, at most two."""
 
@@ -69,7 +69,7 @@ def plot_toy(drawing: Drawing, path: Path) -> None:
 
 
 def draw_toy(drawing: Drawing) -> Figure:
-    """Draw the panels side by side: graph, query and route on a plane shaded by who arrives."""
+    """Draw the panels side by side: graph, query and route, shaded where queries arrive."""
     figure = new_figure(SIZE)
     for number, panel in enumerate(drawing.panels):
         axes = figure.add_subplot(1, len(drawing.panels), number + 1)
@@ -134,7 +134,7 @@ def _draw_graph(axes: Axes, drawing: Drawing) -> None:
 
 
 def _draw_route(axes: Axes, drawing: Drawing, panel: Panel, colour: str) -> None:
-    """Draw a line through the vertices of the walk, with an arrow for each hop."""
+    """Draw a line through the vertices of the route, with an arrow for each hop."""
     stops = drawing.points[list(panel.path)]  # [n_hops + 1, 2]
     line: dict[str, Any] = {"color": colour, "linewidth": ROUTE_WIDTH}
     axes.plot(*stops.T, label=f"{panel.name} route", marker="o", markersize=5, zorder=5, **line)
@@ -144,7 +144,7 @@ def _draw_route(axes: Axes, drawing: Drawing, panel: Panel, colour: str) -> None
 
 
 def _mark(axes: Axes, drawing: Drawing, panel: Panel, colour: str) -> None:
-    """Mark start, query, nearest neighbour, and where a walk is stuck."""
+    """Mark start, query, nearest neighbour, and the local minimum."""
     x, y = drawing.points.T
     start, end, nearest = panel.path[0], panel.path[-1], drawing.nearest
     axes.scatter(x[start], y[start], label="start", s=95, marker="s", color=POINT_COLOUR, **RIM)
@@ -157,7 +157,7 @@ def _mark(axes: Axes, drawing: Drawing, panel: Panel, colour: str) -> None:
 
 
 def _add_legend(figure: Figure) -> None:
-    """Name marks, routes and shades below the panels, a column each."""
+    """Explain marks, routes and shades below the panels, a column each."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
