@@ -6,6 +6,8 @@ This one moves every vector towards the mean of its neighbours, by a share per d
 learns, and learns what a vertex gains for each doubling of the links that lead to it.
 """
 
+import argparse
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -46,9 +48,14 @@ class Surroundings(nn.Module):
 
 def main() -> None:
     """Learn with it on ten thousand words."""
-    data = demo_words(n_base=10_000, n_learn=40_000, n_query=1_000).dataset
+    parser = argparse.ArgumentParser(description="Learn with a model of one's own.")
+    parser.add_argument("--vectors", type=int, default=10_000, help="vectors to search")
+    parser.add_argument("--minutes", type=float, default=0.5, help="time limit of learning")
+    given = parser.parse_args()
+    data = demo_words(n_base=given.vectors, n_learn=4 * given.vectors, n_query=1).dataset
     index = RoutingIndex.build(data.base, degree=16, entry=0, refine=False)
-    print(index.learn(data.learn, budget=128, model=Surroundings(index), minutes=0.5))
+    model = Surroundings(index)
+    print(index.learn(data.learn, budget=128, model=model, minutes=given.minutes))
 
 
 if __name__ == "__main__":
