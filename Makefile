@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.toml
-LINTED := src tests benchmarks examples
+LINTED := src tests benchmarks examples conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
 .PHONY: FORCE demo test lint format stubs sanitize fuzz profile paper-smoke clean
