@@ -23,6 +23,7 @@ LAYERS = (
     {"training"},
     {"state"},
     {"index"},
+    {"recipe"},
     {"interop"},
     {"evaluation"},
     {"reproduce"},

@@ -6,11 +6,13 @@ from l2route.index import RoutingIndex, load
 from l2route.interop.faiss_export import to_faiss
 from l2route.interop.faiss_import import from_faiss
 from l2route.interop.hnswlib_import import from_hnswlib
+from l2route.recipe.build import build
 from l2route.search.result import SearchResult
 
 __all__ = [
     "RoutingIndex",
     "SearchResult",
+    "build",
     "from_faiss",
     "from_hnswlib",
     "load",

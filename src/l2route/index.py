@@ -488,6 +488,12 @@ class RoutingIndex:
         self._current.add_setting(state, setting)
         return setting
 
+    def keep(self, setting: Setting) -> None:
+        """Keep a setting that was measured elsewhere, for searches that ask for its recall."""
+        state = self._current.state
+        state.searcher(setting.space)  # refuses a space that the index does not have
+        self._current.add_setting(state, setting)
+
     def info(self) -> dict[str, Any]:
         """Facts about the index, in plain values."""
         return info(self._current.state)

@@ -56,6 +56,12 @@ def calibrate(
     return setting, cost
 
 
+def bytes_read(searcher: Searcher, found: SearchResult) -> float:
+    """Bytes of vectors that a query read, routing and rerank, mean over the queries."""
+    routed = found.n_routing.mean() * searcher.space.rows[0].nbytes
+    return float(routed + found.n_rerank.mean() * searcher.base.rows[0].nbytes)
+
+
 def cheapest_beam(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
@@ -178,13 +184,8 @@ class _Trial(ABC):
                 self.queries, self.k, limits=self.limits(width), n_threads=self.n_threads
             )
             self.recalls[width] = self.judge(found.ids)
-            self.costs[width] = self._bytes_read(found)
+            self.costs[width] = bytes_read(self.searcher, found)
         return self.recalls[width]
-
-    def _bytes_read(self, found: SearchResult) -> float:
-        """Bytes of vectors read per query, on average."""
-        routed = found.n_routing.mean() * self.searcher.space.rows[0].nbytes
-        return float(routed + found.n_rerank.mean() * self.searcher.base.rows[0].nbytes)
 
 
 class _Beams(_Trial):

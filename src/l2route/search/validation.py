@@ -85,24 +85,27 @@ class CalibrationWarning(UserWarning):
 
 def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
     """Warn if validation queries are few, or if many are vectors of the index."""
-    n = len(validation.queries)
+    for doubt in doubts(validation, base):
+        warnings.warn(doubt, CalibrationWarning, stacklevel=4)
+
+
+def doubts(validation: Validation, base: BaseVectors) -> list[str]:
+    """Reasons why recalls measured on validation queries may not hold for other queries."""
+    found, n = [], len(validation.queries)
     if n < FEW_QUERIES:
         error = 1.96 * np.sqrt(0.95 * 0.05 / n)
-        warnings.warn(
+        found.append(
             f"a recall of 0.95 measured on {n} validation queries is only known to ±{error:.3f}; "
-            f"expected at least {FEW_QUERIES} distinct queries held out from learning",
-            CalibrationWarning,
-            stacklevel=4,
+            f"expected at least {FEW_QUERIES} distinct queries held out from learning"
         )
     n_inside = int(_are_in_base(validation, base).sum())
     if n_inside > SHARE_INSIDE * n:
-        warnings.warn(
+        found.append(
             f"{n_inside} of {n} validation queries are vectors of the index: they find themselves "
             "first, so recalls and settings measured on them hold for such queries only; expected "
-            "queries like those of users",
-            CalibrationWarning,
-            stacklevel=4,
+            "queries like those of users"
         )
+    return found
 
 
 def _are_in_base(validation: Validation, base: BaseVectors) -> NDArray[np.bool_]:

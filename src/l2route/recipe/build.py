@@ -1,0 +1,96 @@
+"""`l2route.build`: an index that is ready to serve, and a report of what each step brought."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from l2route.data.vectors import Metric, check_vectors
+from l2route.graph.build import DEGREE, EF_CONSTRUCTION, GraphKind
+from l2route.index import RoutingIndex
+from l2route.recipe.report import BuildReport
+from l2route.recipe.session import Session
+from l2route.recipe.steps import Recipe, Routing, StepProgress, prepare
+
+if TYPE_CHECKING:  # serving never imports torch
+    from l2route.training.log import Event
+
+
+def build(
+    vectors: object,
+    queries: object = None,
+    *,
+    metric: Metric = "l2",
+    k: int = 10,
+    recall: float = 0.95,
+    routing: Routing = "int8",
+    minutes: float = 5.0,
+    dim: int | None = None,
+    graph: GraphKind = "nsw",
+    degree: int = DEGREE,
+    ef_construction: int = EF_CONSTRUCTION,
+    seed: int = 0,
+    n_threads: int = 0,
+    neighbors: object = None,
+    progress: StepProgress | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> tuple[RoutingIndex, BuildReport]:
+    """Make an index that is ready to serve: `index.search(queries, k, recall=recall)`.
+
+    The graph is built and refined, routing is learned from the query log, vectors are renumbered
+    and compressed, and the cheapest setting that reaches the recall is found and kept. Learning is
+    kept only if it is better with a confidence of 99%, and compression only if queries then reach
+    the recall and read fewer bytes; otherwise larger element types are tried. The report says what
+    each step brought.
+
+    With fewer than 200 distinct queries nothing is learned: all of them are needed to measure on.
+    Without queries nothing is learned either, and the setting is measured on up to 1,000 base
+    vectors, each taken out of the graph first. It holds for queries distributed like the vectors.
+
+    Args:
+        vectors: base vectors [n, dim], any real dtype.
+        queries: query log [n_queries, dim], repeats and all.
+        metric: l2, ip or cosine.
+        k: answers per query, at most 100 and at most n.
+        recall: recall@k to reach.
+        routing: element type of routing vectors: int4, int8, float16 or float32. Unless it is
+            float32, the original vectors are stored as float16.
+        minutes: time limit of learning; 0 for none.
+        dim: dimension of learned routing vectors; the original one if not given.
+        graph: nsw, hnsw, nsg, knn or approximate-knn.
+        degree: largest number of neighbours of a vertex.
+        ef_construction: beam width while building nsw and hnsw.
+        seed: seed of every random choice.
+        n_threads: threads; 0 for all cores. Graphs built by more than one differ from run to run.
+        neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
+            first; found by an exact search if not given.
+        progress: called with the step, the amount done and the amount in all.
+        on_event: called after every validation of learning.
+    """
+    recipe = Recipe(
+        metric=metric,
+        k=k,
+        recall=recall,
+        routing=routing,
+        minutes=minutes,
+        dim=dim,
+        graph=graph,
+        degree=degree,
+        ef_construction=ef_construction,
+        seed=seed,
+        n_threads=n_threads,
+    )
+    base = check_vectors("vectors", vectors)
+    if recipe.k > len(base):
+        raise ValueError(f"expected k of at most {len(base)}, the number of vectors, got {k}")
+    log = None if queries is None else check_vectors("queries", queries, base.shape[1])
+    session = Session(recipe, log, neighbors, progress, on_event)
+    index = prepare(
+        base,
+        recipe,
+        learn=session.learn,
+        compress=session.compress,
+        watch=session.watch,
+        progress=progress,
+    )
+    return index, session.report(index)

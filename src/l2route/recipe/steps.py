@@ -1,0 +1,148 @@
+"""How to make an index ready to serve, and the order of the steps."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import index as index_of
+from typing import Literal, Protocol, get_args
+
+from l2route.data.vectors import Metric, Progress, check_metric
+from l2route.graph.build import (
+    DEGREE,
+    EF_CONSTRUCTION,
+    GraphKind,
+    GraphOptions,
+    check_kind,
+    served_entry,
+)
+from l2route.index import RoutingIndex
+from l2route.search.validation import DEPTH
+
+Routing = Literal["int4", "int8", "float16", "float32"]
+ROUTINGS: tuple[Routing, ...] = get_args(Routing)
+"""Element types of routing vectors, smallest first."""
+StepProgress = Callable[[str, int, int], None]
+"""Called with the name of the step, the amount done and the amount in all."""
+Change = Callable[[RoutingIndex], None]
+"""A step that changes an index, or leaves it as it is."""
+
+
+class Watch(Protocol):
+    """Called after each step of `prepare`."""
+
+    def __call__(self, step: str, seconds: float, index: RoutingIndex) -> None:
+        """Look at the index as the step left it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to make an index ready to serve."""
+
+    metric: Metric = "l2"
+    """l2, ip or cosine."""
+    k: int = 10
+    """Answers per query."""
+    recall: float = 0.95
+    """Recall@k to reach."""
+    routing: Routing = "int8"
+    """Element type of routing vectors: int4, int8, float16 or float32. Unless it is float32, the
+    original vectors are stored as float16."""
+    minutes: float = 5.0
+    """Time limit of learning; 0 for none."""
+    dim: int | None = None
+    """Dimension of learned routing vectors; the original one if not given."""
+    graph: GraphKind = "nsw"
+    """nsw, hnsw, nsg, knn or approximate-knn."""
+    degree: int = DEGREE
+    """Largest number of neighbours of a vertex."""
+    ef_construction: int = EF_CONSTRUCTION
+    """Beam width while building nsw and hnsw."""
+    seed: int = 0
+    """Seed of every random choice."""
+    n_threads: int = 0
+    """Threads; 0 for all cores. Graphs built by more than one differ from run to run."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "k", index_of(self.k))
+        check_kind(self.graph, check_metric(self.metric))
+        entry = served_entry(self.graph, self.metric)
+        GraphOptions(
+            self.graph, self.degree, self.ef_construction, entry, self.seed, self.n_threads
+        )
+        if not 1 <= self.k <= DEPTH:
+            raise ValueError(f"expected k in [1, {DEPTH}], got {self.k}")
+        if not 0 < self.recall <= 1:
+            raise ValueError(f"expected a recall in (0, 1], got {self.recall}")
+        if self.routing not in ROUTINGS:
+            raise ValueError(f"expected routing {', '.join(ROUTINGS)}, got {self.routing!r}")
+        if not 0 <= self.minutes < math.inf:
+            raise ValueError(f"expected minutes of at least 0, got {self.minutes}")
+
+
+def compress_blindly(index: RoutingIndex, routing: Routing) -> None:
+    """Compress routing vectors, and original vectors to float16, whatever that costs in recall."""
+    if routing != "float32":
+        index.compress(routing, vectors="float16")
+
+
+def prepare(
+    vectors: object,
+    recipe: Recipe,
+    *,
+    learn: Change | None = None,
+    compress: Change | None = None,
+    watch: Watch | None = None,
+    progress: StepProgress | None = None,
+) -> RoutingIndex:
+    """Build, refine, learn, renumber and compress an index, in this order.
+
+    A graph is refined before learning, because what is learned is for one graph. It is renumbered
+    before it is compressed, so that codes are made once.
+
+    Args:
+        vectors: base vectors [n, dim].
+        recipe: graph, metric and element types.
+        learn: the step that learns; left out if None.
+        compress: the step that compresses; by default `compress_blindly`.
+        watch: called after every step with its time in seconds.
+        progress: called while the graph is built and refined.
+    """
+    begin = time.perf_counter()
+
+    def done(step: str) -> None:
+        nonlocal begin
+        if watch is not None:
+            watch(step, time.perf_counter() - begin, index)
+        begin = time.perf_counter()  # without the time of watching
+
+    index = RoutingIndex.build(
+        vectors,
+        metric=recipe.metric,
+        graph=recipe.graph,
+        degree=recipe.degree,
+        ef_construction=recipe.ef_construction,
+        seed=recipe.seed,
+        n_threads=recipe.n_threads,
+        refine=False,
+        progress=named(progress, "build"),
+    )
+    done("build")
+    index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
+    done("refine")
+    if learn is not None:
+        learn(index)
+        done("learn")
+    index.renumber()
+    done("renumber")
+    if compress is None:
+        compress_blindly(index, recipe.routing)
+    else:
+        compress(index)
+    done("compress")
+    return index
+
+
+def named(progress: StepProgress | None, step: str) -> Progress | None:
+    """Progress within one step."""
+    return None if progress is None else lambda done, total: progress(step, done, total)

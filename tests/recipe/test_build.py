@@ -1,0 +1,265 @@
+"""`l2route.build`: what users bring, and what they get."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l2route
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import METRICS, Metric
+from l2route.recipe.report import BuildReport
+from l2route.search import calibrate
+from l2route.search.validation import CalibrationWarning
+
+Vectors = NDArray[np.float32]
+STEPS = ["build", "refine", "learn", "renumber", "compress"]
+
+
+def draw(n: int, dim: int = 24, seed: int = 0) -> Vectors:
+    """Normal vectors whose dimensions are of different lengths."""
+    scale = np.linspace(1, 0.2, dim)
+    return (np.random.default_rng(seed).normal(size=(n, dim)) * scale).astype(np.float32)
+
+
+def recall_of(
+    index: l2route.RoutingIndex, base: Vectors, metric: Metric, k: int, recall: float
+) -> float:
+    """Recall@k of new queries, by the setting that the index keeps."""
+    queries = draw(300, base.shape[1], seed=9)
+    truth = exact_neighbors(base, queries, k, metric).ids.tolist()
+    found = index.search(queries, k, recall=recall).ids.tolist()
+    return float(np.mean([len(set(a) & set(b)) / k for a, b in zip(found, truth, strict=True)]))
+
+
+def note_of(report: BuildReport, step: str) -> str:
+    """What a step decided."""
+    (note,) = (each.note for each in report.steps if each.name == step)
+    assert note is not None
+    return note
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_it_is_ready_to_serve(metric: Metric) -> None:
+    """The recall asked for is that of new queries; its setting is kept, and what was measured."""
+    base = draw(2000)
+    index, report = l2route.build(base, draw(400, seed=1), metric=metric, minutes=0.05)
+    assert recall_of(index, base, metric, 10, 0.95) == pytest.approx(0.95, abs=0.04)
+    (kept,) = index.info()["settings"]
+    assert report.setting is not None
+    assert (kept["target"], kept["k"], kept["recall"]) == (0.95, 10, report.setting.recall)
+    assert [step.name for step in report.steps] == STEPS
+    costs = [step.cost for step in report.steps]
+    assert all(cost is not None and cost.recall >= 0.94 for cost in costs)
+    assert costs[-1].bytes_read < 0.5 * costs[0].bytes_read  # type: ignore[union-attr]
+    assert str(index.spaces[-1].rows.dtype) == "uint8"
+    assert index.base.rows.dtype == np.float16
+
+
+def test_the_report_is_a_table_and_facts() -> None:
+    """A line for each step, its decisions below; the same in JSON."""
+    _, report = l2route.build(draw(500), draw(250, seed=1), minutes=0.02, k=5)
+    lines = str(report).splitlines()
+    assert "recall@5 of 0.95" in lines[0]
+    assert lines[1].split()[0] == "step"
+    assert [line.split()[0] for line in lines[2:7]] == STEPS
+    assert len({len(line) for line in lines[1:7]}) == 1
+    facts = json.loads(json.dumps(report.facts()))
+    assert facts["n_distinct"] == 250
+    assert facts["steps"][-1]["cost"]["bytes_read"] > 0
+    assert facts["setting"]["k"] == facts["recipe"]["k"] == 5
+    assert facts["learned"]["recall"] == 0.95
+    assert facts["seconds"] >= sum(step["seconds"] for step in facts["steps"])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_without_queries_vectors_are_held_out(metric: Metric) -> None:
+    """The setting reaches the recall for new queries of the vectors' kind, and the report says so.
+
+    Vectors that were held out can be found again.
+    """
+    base = draw(2000)
+    index, report = l2route.build(base, metric=metric)
+    assert recall_of(index, base, metric, 10, 0.95) == pytest.approx(0.95, abs=0.04)
+    assert "no queries" in note_of(report, "learn")
+    assert (report.n_queries, report.n_measured, report.learned) == (0, 200, None)
+    assert "taken out of the graph" in str(report)
+    if metric != "ip":
+        own = index.search(base, 1, ef=100).ids[:, 0]
+        assert (own == np.arange(len(base))).mean() > 0.99
+
+
+def test_few_queries_are_all_measured_on() -> None:
+    """Twenty are too few to learn from; how little they tell of the recall is said."""
+    with pytest.warns(CalibrationWarning, match="20 validation queries"):
+        index, report = l2route.build(draw(800), draw(20, seed=1))
+    assert index.validation is not None
+    assert report.n_measured == len(index.validation.queries) == 20
+    assert "the log has 20" in note_of(report, "learn")
+    assert any("only known to" in doubt for doubt in report.doubts)
+    assert index.search(draw(3, seed=2), 10, recall=0.95).ids.shape == (3, 10)
+
+
+def test_repeats_are_measured_on_once() -> None:
+    """A log of 5,000 queries of which 30 are distinct is a log of 30."""
+    rng = np.random.default_rng(0)
+    log = draw(30, seed=1)[np.minimum(rng.zipf(1.3, size=5000) - 1, 29)]
+    index, report = l2route.build(draw(800), log)
+    n_distinct = len(np.unique(log, axis=0))
+    assert index.validation is not None
+    assert len(index.validation.queries) == report.n_distinct == n_distinct
+    assert report.n_queries == 5000
+
+
+def test_queries_that_are_base_vectors_are_told() -> None:
+    """Such queries find themselves; settings measured on them hold for such queries only."""
+    base = draw(800)
+    with pytest.warns(CalibrationWarning, match="vectors of the index"):
+        _, report = l2route.build(base, base[:300], minutes=0.02)
+    assert any("find themselves" in doubt for doubt in report.doubts)
+
+
+def test_what_is_not_learned_leaves_all_queries_to_measure_on() -> None:
+    """If learning is not kept, all distinct queries of the log measure; else those held out."""
+    index, report = l2route.build(draw(500), draw(240, seed=1), minutes=0.02)
+    assert report.learned is not None
+    n_held_out = report.learned.n_choosing + report.learned.n_confirming
+    assert report.n_measured == (n_held_out if report.learned.is_better else 240)
+    assert ("learned" in index.spaces[-1].name) == report.learned.is_better
+    assert str(report.learned) == note_of(report, "learn")
+    _, report = l2route.build(draw(500), draw(240, seed=1), minutes=0)
+    assert report.learned is None
+    assert "no time" in note_of(report, "learn")
+
+
+def test_constant_columns() -> None:
+    """Dimensions in which all vectors are alike change nothing."""
+    base = draw(800)
+    base[:, 3:9] = 7.0
+    queries = draw(250, seed=1)
+    queries[:, 3:9] = 7.0
+    index, _ = l2route.build(base, queries, minutes=0.02)
+    assert index.search(queries, 10, recall=0.95).ids.min() >= 0
+
+
+def test_wide_vectors() -> None:
+    """1,536 dimensions, as of text embeddings."""
+    base, queries = draw(600, 1536), draw(40, 1536, seed=1)
+    index, report = l2route.build(base, queries, metric="cosine", k=3)
+    assert index.search(queries, 3, recall=0.95).ids.shape == (40, 3)
+    assert report.dim == 1536
+
+
+def test_values_that_half_floats_cannot_tell_apart_stay_float32() -> None:
+    """Vectors far from the origin: by half floats all of them would be equally near."""
+    base, queries = 30_000 + draw(800), 30_000 + draw(60, seed=1)
+    index, report = l2route.build(base, queries, k=5)
+    assert index.base.rows.dtype == np.float32
+    assert "float16 original vectors: rounding leaves a recall of" in note_of(report, "compress")
+    assert report.steps[-1].cost is not None
+    assert report.steps[-1].cost.recall >= 0.94
+
+
+def test_values_beyond_half_floats_stay_float32() -> None:
+    """The report says why."""
+    index, report = l2route.build(1e6 * draw(800), 1e6 * draw(60, seed=1), k=5)
+    assert index.base.rows.dtype == np.float32
+    assert "a half float can hold" in note_of(report, "compress")
+    assert "uint8" in str(index.spaces[-1].rows.dtype)
+
+
+def test_a_recall_that_codes_do_not_reach() -> None:
+    """Larger element types are used where codes do not reach the recall, and the report says so.
+
+    Here vectors form tight clusters, within which codes are all alike.
+    """
+    rng = np.random.default_rng(0)
+    base = np.repeat(rng.normal(size=(6, 8)), 400, axis=0)
+    base = (base + 1e-4 * rng.normal(size=base.shape)).astype(np.float32)
+    queries = base[rng.permutation(len(base))[:60]] + np.float32(1e-5)
+    index, report = l2route.build(base, queries, k=5, recall=0.99, routing="int4", minutes=0)
+    note = note_of(report, "compress")
+    assert note.startswith("int4 routing vectors and float16 original vectors: expected a recall@5")
+    assert index.search(queries, 5, recall=0.99).ids.shape == (60, 5)
+    assert index.spaces[-1].rows.dtype != np.uint8
+
+
+def test_a_recall_that_nothing_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is returned, with a warning; searches by that recall say how far it reaches."""
+    monkeypatch.setattr(calibrate, "WIDEST_BEAM", 10)
+    monkeypatch.setattr(calibrate, "RERANKS", (1.0,))
+    queries = draw(250, seed=1)
+    with pytest.warns(CalibrationWarning, match="no setting was found: expected a recall@10 in"):
+        index, report = l2route.build(draw(3000), queries, metric="ip", recall=1.0, minutes=0.1)
+    assert report.setting is None
+    assert "in reach" in note_of(report, "learn")
+    assert "vectors stay float32" in note_of(report, "compress")
+    assert report.steps[-1].cost is None
+    with pytest.raises(calibrate.OutOfReachError, match="in reach"):
+        index.search(queries, 10, recall=1.0)
+    assert index.search(queries, 10).ids.min() >= 0
+
+
+@pytest.mark.parametrize("queries", [None, draw(30, seed=1)])
+def test_k_beyond_the_vectors_is_refused(queries: Vectors | None) -> None:
+    """Before any work, with how many there are; as many as there are can be asked for."""
+    with pytest.raises(ValueError, match="expected k of at most 8, the number of vectors, got 10"):
+        l2route.build(draw(8), queries)
+    index, report = l2route.build(draw(8), queries, k=8)
+    if queries is None:
+        assert report.setting is None
+        assert "too few" in str(report)
+    else:
+        assert sorted(index.search(draw(1), 8, recall=0.95).ids[0]) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"k": 0}, "k in"),
+        ({"k": 101}, "k in"),
+        ({"recall": 0.0}, "recall"),
+        ({"recall": 95}, "recall"),
+        ({"routing": "int3"}, "int3"),
+        ({"minutes": -1}, "minutes"),
+        ({"metric": "taxi"}, "taxi"),
+        ({"degree": 3}, "degree"),
+        ({"graph": "tree"}, "tree"),
+        ({"queries": draw(5, 7)}, r"\[\*, 24\]"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_work(options: dict[str, Any], says: str) -> None:
+    """Each is named."""
+    with pytest.raises(ValueError, match=says):
+        l2route.build(draw(200), **options)
+
+
+def test_without_torch_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index is made all the same, and the report says what to install."""
+    real = builtins.__import__
+
+    def no_training(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith("l2route.training"):
+            raise ImportError("No module named 'torch'")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", no_training)
+    index, report = l2route.build(draw(500), draw(250, seed=1))
+    assert "train" in note_of(report, "learn")
+    assert report.n_measured == 250
+    assert index.search(draw(3), 10, recall=0.95).ids.shape == (3, 10)
+
+
+def test_settings_survive_a_save(tmp_path: Any) -> None:
+    """An index without validation queries keeps its setting, too."""
+    index, _ = l2route.build(draw(500))
+    index.save(tmp_path / "index.l2r")
+    again = l2route.load(tmp_path / "index.l2r")
+    queries = draw(20, seed=3)
+    found, expected = (each.search(queries, 10, recall=0.95).ids for each in (again, index))
+    np.testing.assert_array_equal(found, expected)
