@@ -1,12 +1,12 @@
-"""l2route as ann-benchmarks and VIBE run it: a class of their convention, and the files beside it.
+"""l2route for ann-benchmarks and VIBE: a class with the methods that they call, and their files.
 
-`write_module` makes a directory to drop into `ann_benchmarks/algorithms`, or into VIBE's
-`vibe/algorithms`, by the name l2route.
+`write_module` writes a directory that goes into `ann_benchmarks/algorithms`, or into VIBE's
+`vibe/algorithms`, under the name l2route.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from l2route.data.vectors import Metric
 from l2route.files.atomic import replace_text
 from l2route.index import RoutingIndex
-from l2route.search.codes import Compression
+from l2route.recipe.steps import Recipe, prepare
 
 METRICS: dict[str, Metric] = {
     "euclidean": "l2",
@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
     "normalized": "cosine",
     "ip": "ip",
 }
-"""What they call ours."""
+"""Our metric for each of theirs."""
 DEFAULTS: dict[str, Any] = {
     "graph": "nsw",
     "degree": 32,
@@ -34,17 +34,17 @@ DEFAULTS: dict[str, Any] = {
     "recall": 0.9,
     "k": 10,
 }
-"""Parameters of a build; the last four are those of learning, where there are queries for it."""
+"""Parameters of a build; the last four are for learning, where there are training queries."""
 DEFAULT_WIDTH, DEFAULT_RERANK = 100.0, 2
-"""Beam of searches that were not told any other, and true distances for each answer."""
+"""Beam width and true distances per answer, until `set_query_arguments` is called."""
 
 
 class L2Route:
-    """An index that is built by `fit`, or by `fit_ood` where there are queries to learn from.
+    """An index built by `fit`, or by `fit_ood` where there are training queries.
 
     Args:
         metric: one of METRICS.
-        params: parameters of the build in place of DEFAULTS.
+        params: parameters of the build that differ from DEFAULTS.
     """
 
     def __init__(self, metric: str, params: dict[str, Any] | None = None) -> None:
@@ -62,49 +62,50 @@ class L2Route:
 
     def fit(self, train: NDArray[Any]) -> None:
         """Index the vectors."""
-        self._compress(self._built(train))
+        self.index = prepare(train, self._recipe)
 
     def fit_ood(self, train: NDArray[Any], learn: NDArray[Any], neighbors: NDArray[Any]) -> None:
-        """Index the vectors and learn from queries with their nearest neighbours among them."""
-        index, params = self._built(train), self.params
-        index.learn(
-            learn,
-            dim=params["dim"],
-            minutes=params["minutes"],
-            k=params["k"],
-            recall=params["recall"],
-            neighbors=neighbors,
-            n_threads=1,
-        )
-        self._compress(index)
-
-    def _built(self, vectors: NDArray[Any]) -> RoutingIndex:
-        return RoutingIndex.build(
-            vectors,
-            METRICS[self.metric],
-            graph=self.params["graph"],
-            degree=self.params["degree"],
-            ef_construction=self.params["ef_construction"],
-            refine=True,
-        )
-
-    def _compress(self, index: RoutingIndex) -> None:
-        index.renumber()
-        if self.params["routing"] != "float32":
-            index.compress(cast(Compression, self.params["routing"]), "float16")
-        self.index = index
-
-    def set_query_arguments(self, width: float, rerank: int = DEFAULT_RERANK) -> None:
-        """How hard to search.
+        """Index the vectors, and learn from queries whose nearest neighbours among them are known.
 
         Args:
-            width: below 1 a slack, from 1 on a beam width; inner products know beams only.
-            rerank: true distances at the end, for each answer.
+            train: base vectors [n, dim].
+            learn: training queries [n_queries, dim].
+            neighbors: their true neighbours, row numbers of `train` [n_queries, at least k].
+        """
+        params = self.params
+
+        def learned(index: RoutingIndex) -> RoutingIndex:
+            index.learn(
+                learn,
+                dim=params["dim"],
+                minutes=params["minutes"],
+                k=params["k"],
+                recall=params["recall"],
+                neighbors=neighbors,
+                n_threads=1,
+            )
+            return index
+
+        self.index = prepare(train, self._recipe, learn=learned)
+
+    @property
+    def _recipe(self) -> Recipe:
+        kept = ("graph", "degree", "ef_construction", "routing")
+        return Recipe(
+            metric=METRICS[self.metric], n_threads=1, **{name: self.params[name] for name in kept}
+        )
+
+    def set_query_arguments(self, width: float, rerank: int = DEFAULT_RERANK) -> None:
+        """Set the effort of a search.
+
+        Args:
+            width: a slack if below 1, else a beam width; for inner products always a beam width.
+            rerank: true distances at the end, per answer.
         """
         self.width, self.rerank = width, rerank
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
-        """Ids of the n nearest of one query, fewer if fewer were found."""
+        """Return the ids of the n nearest of one query, or fewer if fewer were found."""
         return self._search(q[None], n, n_threads=1)[0]
 
     def batch_query(self, queries: NDArray[Any], n: int) -> None:
@@ -112,11 +113,11 @@ class L2Route:
         self.results = self._search(queries, n, n_threads=0)
 
     def get_batch_results(self) -> Sequence[NDArray[np.int64]]:
-        """What was found last, an array of ids for each query."""
+        """Return the answers of the last batch, an array of ids for each query."""
         return self.results
 
     def prepare_query(self, q: NDArray[Any], n: int) -> None:
-        """Have a query ready as the index takes it, for `run_prepared_query`."""
+        """Convert a query to the index's format, for `run_prepared_query`."""
         self.prepare_batch_query(q[None], n)
 
     def run_prepared_query(self) -> None:
@@ -124,11 +125,11 @@ class L2Route:
         self.results = self._search(*self.prepared, n_threads=1)
 
     def get_prepared_query_results(self) -> NDArray[np.int64]:
-        """Ids of the nearest."""
+        """Return the ids that the prepared query found."""
         return self.results[0]
 
     def prepare_batch_query(self, queries: NDArray[Any], n: int) -> None:
-        """Have queries ready as the index takes them, for `run_batch_query`."""
+        """Convert queries to the index's format, for `run_batch_query`."""
         self.prepared = np.ascontiguousarray(queries, dtype=np.float32), n
 
     def run_batch_query(self) -> None:
@@ -150,20 +151,19 @@ class L2Route:
         return [ids[ids >= 0] for ids in found]  # runners look up the vector of every id
 
     def get_memory_usage(self) -> float:
-        """Kilobytes of the index; 0 while there is none, as runners ask before they build one."""
+        """Return the kilobytes of the index; 0 before it is built, which runners ask for too."""
         return 0.0 if self.index is None else self.index.n_bytes / 1024
 
     def get_additional(self) -> dict[str, Any]:
-        """Nothing beyond what runners measure."""
+        """Return no further figures."""
         return {}
 
     def done(self) -> None:
-        """Let go of the index, if there is one: runners are done after an error too."""
+        """Free the index, if there is one: runners call this after an error too."""
         self.index = None
 
     def __str__(self) -> str:
-        changed = {key: self.params[key] for key in DEFAULTS}
-        said = ", ".join(f"{key}={value}" for key, value in changed.items())
+        said = ", ".join(f"{key}={self.params[key]}" for key in DEFAULTS)
         return f"l2route({said}, width={self.width:g}, rerank={self.rerank})"
 
 
@@ -178,7 +178,7 @@ RUNNERS: dict[Runner, tuple[str, ...]] = {
     "ann-benchmarks": ("euclidean", "angular"),
     "vibe": ("euclidean", "cosine", "normalized", "ip"),
 }
-"""Metrics of each."""
+"""Metrics that each runner has."""
 BY_SLACK = """
     run_groups:
       int8:
@@ -228,7 +228,7 @@ From: base.sif
 
 
 def _config(runner: Runner) -> str:
-    """config.yml; of metrics that are no distance, searches are by beam."""
+    """Return config.yml; inner products, which have no slack, are searched by beam width."""
     if runner == "vibe":
         package, image = "vibe", "ood: true\n    singularity_image: l2route"
     else:
@@ -242,7 +242,7 @@ def _config(runner: Runner) -> str:
 
 
 def write_module(directory: Path, runner: Runner = "ann-benchmarks") -> None:
-    """Write what a runner looks for: module.py, config.yml and what its image is made by."""
+    """Write the files of a runner: module.py, config.yml and the definition of its image."""
     directory.mkdir(parents=True, exist_ok=True)
     files = {"module.py": MODULE, "config.yml": _config(runner)}
     files |= {"image.def": IMAGE} if runner == "vibe" else {"Dockerfile": DOCKERFILE}

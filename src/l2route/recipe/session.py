@@ -87,16 +87,17 @@ class Session:
         self._doubts: list[str] = []
         self._measured, self._counted = 0.0, 0.0  # seconds of measuring, those of past steps
 
-    def learn(self, index: RoutingIndex) -> None:
+    def learn(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log if it is long enough; choose the validation queries in any case."""
         self._notes["learn"] = self._learn(index)
         if self.distinct is None:
-            return
+            return index
         is_kept = self.learned is not None and self.learned.is_better
         kept = 0 if index.validation is None else len(index.validation.queries)
         if not is_kept and kept < min(N_KEPT, len(self.distinct)):
             order = np.random.default_rng(self.recipe.seed).permutation(len(self.distinct))
             index.validate_with(self.distinct[order[:N_KEPT]])  # nothing was learned from them
+        return index
 
     def _learn(self, index: RoutingIndex) -> str:
         """Learn, and say how that went."""
@@ -128,7 +129,7 @@ class Session:
             return f"not done: {error}"
         return str(self.learned)
 
-    def compress(self, index: RoutingIndex) -> None:
+    def compress(self, index: RoutingIndex) -> RoutingIndex:
         """Use the smallest element types, from those asked for up, that pay."""
         before, refused = self._found, list[str]()
         for routing, vectors in _candidates(self.recipe.routing):
@@ -145,6 +146,7 @@ class Session:
             self._notes["compress"] = "; ".join([*refused, "vectors stay float32"])
         if isinstance(self._found, _Found):
             index.keep(self._found.setting)
+        return index
 
     def _tried(
         self,

@@ -24,8 +24,8 @@ ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 """Element types of routing vectors, smallest first."""
 StepProgress = Callable[[str, int, int], None]
 """Called with the name of the step, the amount done and the amount in all."""
-Change = Callable[[RoutingIndex], None]
-"""A step that changes an index, or leaves it as it is."""
+Change = Callable[[RoutingIndex], RoutingIndex]
+"""A step: changes an index or makes another one, and returns the one to go on with."""
 
 
 class Watch(Protocol):
@@ -80,10 +80,11 @@ class Recipe:
             raise ValueError(f"expected minutes of at least 0, got {self.minutes}")
 
 
-def compress_blindly(index: RoutingIndex, routing: Routing) -> None:
+def compress_blindly(index: RoutingIndex, routing: Routing) -> RoutingIndex:
     """Compress routing vectors, and original vectors to float16, whatever that costs in recall."""
     if routing != "float32":
         index.compress(routing, vectors="float16")
+    return index
 
 
 def prepare(
@@ -131,14 +132,11 @@ def prepare(
     index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
     done("refine")
     if learn is not None:
-        learn(index)
+        index = learn(index)
         done("learn")
     index.renumber()
     done("renumber")
-    if compress is None:
-        compress_blindly(index, recipe.routing)
-    else:
-        compress(index)
+    index = compress_blindly(index, recipe.routing) if compress is None else compress(index)
     done("compress")
     return index
 

@@ -21,6 +21,7 @@ from l2route.evaluation.compare.peers import (
 )
 from l2route.evaluation.compare.protocol import Ids, Method, Vectors
 from l2route.index import RoutingIndex
+from l2route.recipe.steps import Recipe, prepare
 from l2route.search.codes import Compression
 from l2route.search.space import pca_space
 from l2route.search.validation import N_KEPT
@@ -67,16 +68,18 @@ class Routed:
         if data.learn is None:
             raise ValueError(f"expected training queries (learn) in {data.name}, got none")
         dim = None if self.dim is None or self.dim >= data.base.shape[1] else self.dim
-        index = served_graph(data, self.seed)
-        learned = self._learn(index, data.learn, dim) if self.learns else None
-        if learned is None:
-            plain = [] if dim is None else [pca_space(index.base, dim)]
-            learned = RoutingIndex(index.base, index.graph, plain)
-            learned.validate_with(data.learn[-N_KEPT:])
-        index = learned
-        index.renumber()
-        index.compress(self.routing, "float16")
-        self.index = index
+        queries = data.learn
+
+        def learn(index: RoutingIndex) -> RoutingIndex:
+            learned = self._learn(index, queries, dim) if self.learns else None
+            if learned is None:
+                plain = [] if dim is None else [pca_space(index.base, dim)]
+                learned = RoutingIndex(index.base, index.graph, plain)
+                learned.validate_with(queries[-N_KEPT:])
+            return learned
+
+        recipe = Recipe(metric=data.metric, routing=self.routing, seed=self.seed, n_threads=1)
+        self.index = prepare(data.base, recipe, learn=learn)
 
     def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> RoutingIndex | None:
         """Route by what was learned, if it is better than the plain space of its dimension."""
