@@ -2,7 +2,9 @@
 
 from itertools import islice
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +28,15 @@ N_SHOWN = 8
 """Query words shown with their neighbours."""
 FIRST_RANK = 4000
 """More frequent words are near to everything."""
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the demo's files.")],
+    seed: Annotated[int, typer.Option(help="Splits the words into base and queries.")] = 0,
+) -> None:
+    """Search 100,000 real word vectors: build, learn, measure, show."""
+    out.mkdir(parents=True, exist_ok=True)
+    run_demo(out, Console(), seed)
 
 
 def run_demo(out: Path, console: Console, seed: int = 0) -> list[Row]:

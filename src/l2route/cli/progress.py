@@ -5,14 +5,24 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import TimeRemainingColumn as TimeLeftColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from l2route.files.progress import Progress as Advance
 
+STEP_TITLES = {"build": "building", "refine": "refining", "learn": "exact neighbours"}
+"""Titles of the bars of a build's steps."""
+
 
 class Learning(Protocol):
-    """What the display of learning shows of a validation."""
+    """The figures of a validation that are shown."""
 
     @property
     def step(self) -> int:
@@ -37,9 +47,9 @@ class Learning(Protocol):
 
 @contextmanager
 def bar(title: str) -> Iterator[Advance]:
-    """Show a bar from the first call of what it gives, with the amount done and in all.
+    """Show a bar from the first call of the function that it yields.
 
-    What fails before that, such as a wrong option, has the terminal for itself.
+    An error before that, such as a wrong option, is then the only line on the terminal.
     """
     with _shown_when_called() as progress:
         yield _advancer(progress, title)
@@ -51,13 +61,38 @@ def learning_bars() -> Iterator[tuple[Advance, Callable[[Learning], None]]]:
     with _shown_when_called() as progress:
         advance = _advancer(progress, "exact neighbours")
         task = progress.add_task("learning", total=None)
+        yield advance, _learning_shower(progress, task)
+
+
+@contextmanager
+def step_bars() -> Iterator[tuple[Callable[[str, int, int], None], Callable[[Learning], None]]]:
+    """Show a bar for each step of a build, from its first progress on, and one for learning."""
+    with _shown_when_called() as progress:
+        bars: dict[str, Advance] = {}
+
+        def advance(step: str, done: int, total: int) -> None:
+            if step not in bars:
+                bars[step] = _advancer(progress, STEP_TITLES.get(step, step))
+            bars[step](done, total)
+
+        learning: list[Callable[[Learning], None]] = []
 
         def show(event: Learning) -> None:
-            text = f"loss {-event.routing:.1f}, recall {event.recall:.3f}, best {event.best:.3f}"
-            progress.start()
-            progress.update(task, completed=event.step, total=event.n_steps, description=text)
+            if not learning:
+                task = progress.add_task("learning", total=None)
+                learning.append(_learning_shower(progress, task))
+            learning[0](event)
 
         yield advance, show
+
+
+def _learning_shower(progress: Progress, task: TaskID) -> Callable[[Learning], None]:
+    def show(event: Learning) -> None:
+        text = f"loss {-event.routing:.1f}, recall {event.recall:.3f}, best {event.best:.3f}"
+        progress.start()
+        progress.update(task, completed=event.step, total=event.n_steps, description=text)
+
+    return show
 
 
 @contextmanager
@@ -77,7 +112,7 @@ def _display() -> Progress:
         BarColumn(),
         TextColumn("{task.percentage:>3.0f}%"),
         TimeElapsedColumn(),
-        TimeLeftColumn(),
+        TimeRemainingColumn(),
     )
     return Progress(*columns, console=Console(stderr=True))
 

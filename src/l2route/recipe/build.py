@@ -80,9 +80,25 @@ def build(
         seed=seed,
         n_threads=n_threads,
     )
+    return follow(
+        recipe, vectors, queries, neighbors=neighbors, progress=progress, on_event=on_event
+    )
+
+
+def follow(
+    recipe: Recipe,
+    vectors: object,
+    queries: object = None,
+    *,
+    neighbors: object = None,
+    progress: StepProgress | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> tuple[RoutingIndex, BuildReport]:
+    """Make an index by a recipe; see `build`."""
     base = check_vectors("vectors", vectors)
     if recipe.k > len(base):
-        raise ValueError(f"expected k of at most {len(base)}, the number of vectors, got {k}")
+        got = f"got {recipe.k}"
+        raise ValueError(f"expected k of at most {len(base)}, the number of vectors, {got}")
     log = None if queries is None else check_vectors("queries", queries, base.shape[1])
     session = Session(recipe, log, neighbors, progress, on_event)
     index = prepare(

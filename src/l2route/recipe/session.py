@@ -269,7 +269,7 @@ class Session:
         setting = self._found.setting if isinstance(self._found, _Found) else None
         if isinstance(self._found, _Refused) and self._n_measured:
             self._doubts.append(f"no setting was found: {self._found.reason}")
-            warnings.warn(self._doubts[-1], CalibrationWarning, stacklevel=3)
+            warnings.warn(self._doubts[-1], CalibrationWarning, stacklevel=4)
         return BuildReport(
             n_vectors=len(index),
             dim=index.dim,

@@ -1,0 +1,216 @@
+"""The command that builds an index, plain or ready to serve."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+import typer
+
+from l2route.cli.maintain import print_info
+from l2route.cli.options import Json, a_share, at_least, numbers
+from l2route.cli.progress import bar, step_bars
+from l2route.data.vectors import Metric
+from l2route.files.formats import read_array
+from l2route.files.storage import check_target
+from l2route.graph.build import (
+    DEGREE,
+    EF_CONSTRUCTION,
+    GraphKind,
+    GraphOptions,
+    check_kind,
+    served_entry,
+)
+from l2route.graph.duplicates import Duplicates
+from l2route.graph.entry import Entry
+from l2route.graph.report import report as report_graph
+from l2route.index import RoutingIndex
+from l2route.interop.faiss_import import from_faiss
+from l2route.interop.hnswlib_import import from_hnswlib
+from l2route.recipe.build import follow
+from l2route.recipe.steps import Recipe, Routing
+
+Origin = Literal["vectors", "faiss", "hnswlib"]
+DEFAULTS = Recipe()
+
+
+def build(
+    source: Annotated[str, typer.Argument(help="Vectors, or an index of faiss or hnswlib.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Directory to write the index into.")],
+    metric: Annotated[
+        Metric | None,
+        typer.Option(help="l2 (default), ip or cosine; required for hnswlib's files."),
+    ] = None,
+    queries: Annotated[
+        str | None,
+        typer.Option(help="Query log: learn, compress and calibrate, so that it can be served."),
+    ] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            callback=a_share,
+            help="Recall@k to reach, 0.95 by default; without --queries, measured on held-out "
+            "vectors.",
+        ),
+    ] = None,
+    k: Annotated[
+        int | None,
+        typer.Option("-k", callback=at_least(1), help="Answers per query, 10 by default."),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(callback=at_least(0), help="Time limit of learning, 5 by default."),
+    ] = None,
+    routing: Annotated[
+        Routing | None,
+        typer.Option(help="Routing vectors: int4, int8 (default), float16 or float32."),
+    ] = None,
+    graph: Annotated[
+        GraphKind, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")
+    ] = "nsw",
+    degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = DEGREE,
+    ef_construction: Annotated[
+        int, typer.Option(help="Beam width while building nsw and hnsw.")
+    ] = EF_CONSTRUCTION,
+    entry: Annotated[
+        str | None,
+        typer.Option(
+            help="Where searches start: id, ids (1,2,3), medoid, medoids or longest; by default "
+            "medoids, longest for ip, or the entry point of hnsw and nsg."
+        ),
+    ] = None,
+    refined: Annotated[
+        bool | None,
+        typer.Option("--refine/--no-refine", help="Choose better neighbours; by default for nsw."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads, 0 for all cores. More than one are faster and differ from run to run. "
+            "By default 1, or all cores with --queries."
+        ),
+    ] = None,
+    pca_dim: Annotated[
+        int | None,
+        typer.Option(
+            callback=at_least(1), help="Build on and route by so many principal components."
+        ),
+    ] = None,
+    origin: Annotated[
+        Origin, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
+    ] = "vectors",
+    as_json: Json = False,
+) -> None:
+    """Build an index over vectors, or import the graph of another library.
+
+    With --queries the index is ready to serve: learned, compressed and calibrated for --recall.
+    """
+    check_target(out)
+    start = None if entry is None else _entry(entry)
+    if queries is not None or recall is not None:
+        plain = {"--entry": entry, "--refine": refined, "--pca-dim": pca_dim}
+        _refuse(
+            {**plain, "--from": None if origin == "vectors" else origin},
+            "neither --queries nor --recall",
+        )
+        recipe = Recipe(
+            metric=metric or "l2",
+            k=DEFAULTS.k if k is None else k,
+            recall=DEFAULTS.recall if recall is None else recall,
+            routing=routing or DEFAULTS.routing,
+            minutes=DEFAULTS.minutes if minutes is None else minutes,
+            graph=graph,
+            degree=degree,
+            ef_construction=ef_construction,
+            seed=seed,
+            n_threads=threads or 0,
+        )
+        _build_served(source, queries, recipe, out, as_json)
+        return
+    _refuse({"-k": k, "--minutes": minutes, "--routing": routing}, "--queries or --recall")
+    if origin == "vectors":
+        chosen = served_entry(graph, metric or "l2") if start is None else start
+        options = GraphOptions(
+            graph, degree, ef_construction, chosen, seed, 1 if threads is None else threads
+        )
+        index = _build_plain(source, metric or "l2", options, refined, pca_dim)
+    else:
+        index = _import(source, origin, metric, start)
+    index.save(out)
+    print_info(index, as_json)
+    _warn_of_graph(index, out)
+
+
+def _refuse(options: Mapping[str, object], expected: str) -> None:
+    """Refuse options that need others, or exclude them."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise ValueError(f"expected {expected} with {given[0]}")
+
+
+def _build_served(
+    source: str, queries: str | None, recipe: Recipe, out: Path, as_json: bool
+) -> None:
+    """Do what `l2route.build` does, and print its report."""
+    vectors = read_array(source)
+    log = None if queries is None else read_array(queries)
+    with step_bars() as (progress, on_event):
+        index, report = follow(recipe, vectors, log, progress=progress, on_event=on_event)
+    index.save(out)
+    print(json.dumps(report.facts() | {"index": index.info()}) if as_json else report)
+    _warn_of_graph(index, out)
+
+
+def _build_plain(
+    source: str, metric: Metric, options: GraphOptions, refined: bool | None, pca_dim: int | None
+) -> RoutingIndex:
+    check_kind(options.kind, metric)
+    vectors = read_array(source)
+    with bar(f"building {options.kind} over {len(vectors):,} vectors") as progress:
+        return RoutingIndex.build(
+            vectors,
+            metric=metric,
+            graph=options.kind,
+            degree=options.degree,
+            ef_construction=options.ef_construction,
+            entry=options.entry,
+            seed=options.seed,
+            n_threads=options.n_threads,
+            pca_dim=pca_dim,
+            refine=refined,
+            progress=progress,
+        )
+
+
+def _import(
+    source: str, origin: Origin, metric: Metric | None, entry: Entry | None
+) -> RoutingIndex:
+    with bar(f"importing from {origin}") as progress:
+        progress(0, None)
+        if origin == "faiss":
+            return from_faiss(source, entry)
+        return from_hnswlib(source, metric, entry)
+
+
+def _entry(text: str) -> Entry:
+    if text in ("medoid", "medoids", "longest"):
+        return cast(Entry, text)
+    ids = numbers("--entry", text)
+    return ids[0] if len(ids) == 1 else ids
+
+
+def _warn_of_graph(index: RoutingIndex, path: Path) -> None:
+    """Say how many vectors are copies of others, and how many no search can reach."""
+    n = f"{len(index):,}"
+    if n_copies := Duplicates.of(index.base.vectors()).n_copies:
+        said = f"{n_copies:,} of {n} vectors are copies of others; answers may hold several copies"
+        print(f"l2route: {said}", file=sys.stderr)
+    if n_lost := report_graph(index.graph).n_unreachable:
+        print(
+            f"l2route: warning: no search finds {n_lost:,} of {n} vectors, because no path leads "
+            f"to them; l2route refine {shlex.quote(str(path))} makes paths",
+            file=sys.stderr,
+        )

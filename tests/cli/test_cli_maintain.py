@@ -1,0 +1,83 @@
+"""`refine`, `renumber`, `compress` and `calibrate`."""
+
+import json
+from pathlib import Path
+
+from command_line import BUILD, Run
+
+
+def test_refine_gives_other_neighbours(workdir: Path, run: Run) -> None:
+    """`refine` over the index or beside it; answers keep their names, wrong numbers are told."""
+    assert run(BUILD)[0] == 0
+    line = "search {} --queries data.npz:query -k 1 --ef 300"
+    answers = run(line.format("words.l2r"))[1]
+    code, out, _ = run("refine words.l2r -o better.l2r --candidates 20 --threads 1 --json")
+    assert code == 0
+    before, after = json.loads(out)["before"], json.loads(out)["after"]
+    assert after["mean_degree"] > before["mean_degree"]
+    assert after["n_unreachable"] == 0
+    assert json.loads(run("info words.l2r --json")[1])["graph"] == before
+    assert json.loads(run("info better.l2r --json")[1])["graph"] == after
+    assert run(line.format("better.l2r"))[1] == answers
+    code, out, _ = run("refine words.l2r --degree 4")
+    assert code == 0
+    assert "max degree: " in out
+    assert json.loads(run("info words.l2r --json")[1])["graph"]["max_degree"] == 4
+    code, _, err = run("refine words.l2r --alpha 0.5")
+    assert code == 2
+    assert "alpha" in err
+
+
+def test_calibrate_keeps_what_it_finds(workdir: Path, run: Run) -> None:
+    """`calibrate` measures on queries given or kept; `info` tells what it found."""
+    assert run(BUILD)[0] == 0
+    assert run("calibrate words.l2r --recall 0.9")[0] == 2  # nothing to measure on
+    code, out, _ = run("calibrate words.l2r --recall 0.9 -k 5 --queries data.npz:query --json")
+    assert code == 0
+    setting = json.loads(out)
+    assert setting["recall"] >= 0.9
+    assert json.loads(run("info words.l2r --json")[1])["settings"] == [setting]
+    code, out, _ = run("calibrate words.l2r --recall 0.95 -k 5")
+    assert code == 0
+    assert "recall@5 of 0.95 takes" in out
+    kept = json.loads(run("info words.l2r --json")[1])["settings"]
+    assert [each["target"] for each in kept] == [0.9, 0.95]
+
+
+def test_renumbering_leaves_names_alone(workdir: Path, run: Run) -> None:
+    """Under any metric; answers are called as before."""
+    assert run(f"{BUILD} --metric ip")[0] == 0
+    line = "search words.l2r --queries data.npz:query --ef 50"
+    before = run(line)[1]
+    assert run("renumber words.l2r")[0] == 0
+    assert json.loads(run("info words.l2r --json")[1])["labelled"]
+    assert run(line)[1] == before
+
+
+def test_compress_and_ask_for_a_recall(workdir: Path, run: Run) -> None:
+    """`compress` says what it costs; `search --recall` finds its setting; `info` tells both."""
+    assert run(BUILD)[0] == 0
+    code, out, _ = run("compress words.l2r --vectors float16 --queries data.npz:query -o small.l2r")
+    assert code == 0
+    assert "bytes per vector" in out
+    assert "original-int8: recall@10" in out
+    line = "search small.l2r --queries data.npz:query -k 5 --recall 0.9"
+    assert run(line)[1].startswith("0: ")
+    facts = json.loads(run("info small.l2r --json")[1])
+    assert facts["vectors"] == "float16"
+    assert [space["dtype"] for space in facts["spaces"]] == ["float16", "uint8"]
+    assert facts["losses"][0]["space"] == "original-int8"
+    said = run("info small.l2r")[1]
+    assert "original-int8" in said
+    assert "compression" in said
+    code, out, _ = run("compress words.l2r --routing float16 --json")
+    assert code == 0
+    assert json.loads(out)["losses"] == []
+    code, out, _ = run("compress words.l2r --routing none --vectors float16")
+    assert code == 0
+    assert "original-int8" not in out
+    assert run("compress words.l2r --routing int4")[0] == 2
+    assert (
+        "call learn or validate_with first"
+        in run("search words.l2r --recall 0.9 --queries data.npz:query")[2]
+    )
