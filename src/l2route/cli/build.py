@@ -191,8 +191,8 @@ def _import(
     with bar(f"importing from {origin}") as progress:
         progress(0, None)
         if origin == "faiss":
-            return from_faiss(source, entry)
-        return from_hnswlib(source, metric, entry)
+            return from_faiss(source, entry=entry)
+        return from_hnswlib(source, metric, entry=entry)
 
 
 def _entry(text: str) -> Entry:

@@ -110,6 +110,50 @@ def draw_success_by_hops(curves: Mapping[str, NDArray[np.floating[Any]]], title:
     return figure
 
 
+def plot_recall_against_distances(
+    curves: Mapping[str, NDArray[np.floating[Any]]], path: Path, title: str, k: int = 10
+) -> None:
+    """Write a picture of recall@k against distance computations on a log scale.
+
+    Args:
+        curves: For each method its distances and recalls by ascending distances, [n_points, 2].
+        path: File to write, of a type that matplotlib knows (.png, .svg, .pdf).
+        title: Line above the picture.
+        k: Answers per query.
+    """
+    write_figure(draw_recall_against_distances(curves, title, k), path)
+
+
+def draw_recall_against_distances(
+    curves: Mapping[str, NDArray[np.floating[Any]]], title: str, k: int = 10
+) -> Figure:
+    """Draw recall@k against distance computations on a log scale, one line per method.
+
+    Args:
+        curves: For each method its distances and recalls by ascending distances, [n_points, 2].
+            The x axis has ticks at the first method's distances.
+        title: Line above the picture.
+        k: Answers per query.
+
+    Returns:
+        The figure; each line's label is its method.
+    """
+    from matplotlib.ticker import NullLocator
+
+    figure, axes = new_axes(title)
+    for index, (method, curve) in enumerate(curves.items()):
+        axes.plot(curve[:, 0], curve[:, 1], label=method, **_look(index))
+    ticks = _spread_out(next(iter(curves.values()))[:, 0].tolist())
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, labels=[f"{tick:,.0f}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    name_axes(axes, "distance computations per query", f"recall@{k}")
+    axes.margins(x=0.09, y=0.1)
+    _limit_shares(axes)
+    _add_legend(axes)
+    return figure
+
+
 def new_figure(size: tuple[float, float]) -> Figure:
     """Return an empty figure of this size in inches that draws to memory."""
     try:
