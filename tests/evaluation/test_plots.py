@@ -11,6 +11,7 @@ from matplotlib.lines import Line2D
 
 from l2route.evaluation.plots import (
     draw_recall_against_budget,
+    draw_recall_against_distances,
     draw_success_by_hops,
     plot_recall_against_budget,
     write_figure,
@@ -220,3 +221,20 @@ def test_import_needs_no_matplotlib() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_recall_against_distances_has_a_line_per_method() -> None:
+    """Points are where they were measured; ticks are near the distances; axes are named."""
+    curves = {
+        "plain": np.array([(256.0, 0.5), (512.0, 0.75), (1024.0, 0.9)]),
+        "hnswlib": np.array([(511.2, 0.77), (1020.5, 0.91)]),
+    }
+    (axes,) = draw_recall_against_distances(curves, "words", k=10).get_axes()
+    for method, curve in curves.items():
+        np.testing.assert_array_equal(line_of(axes, method).get_xydata(), curve)
+    ticks = [text.get_text() for text in axes.get_xticklabels()]
+    assert {"256", "1,020"} <= set(ticks)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "distance computations per query",
+        "recall@10",
+    )

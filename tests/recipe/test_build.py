@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -263,3 +264,14 @@ def test_settings_survive_a_save(tmp_path: Any) -> None:
     queries = draw(20, seed=3)
     found, expected = (each.search(queries, 10, recall=0.95).ids for each in (again, index))
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_setting_of_another_space_is_not_kept() -> None:
+    """`keep` takes settings of spaces that the index has."""
+    index, report = l2route.build(draw(500))
+    assert report.setting is not None
+    plain = l2route.RoutingIndex(index.base, index.graph)
+    with pytest.raises(ValueError, match="expected a space of original, got 'original-int8'"):
+        plain.keep(report.setting)
+    plain.keep(replace(report.setting, space="original", rerank=0))
+    assert len(plain.info()["settings"]) == 1

@@ -13,10 +13,12 @@ from l2route.graph.build import (
     EF_CONSTRUCTION,
     GraphKind,
     GraphOptions,
+    build_graph,
     check_kind,
     served_entry,
 )
 from l2route.index import RoutingIndex
+from l2route.search.base import BaseVectors
 from l2route.search.validation import DEPTH
 
 Routing = Literal["int4", "int8", "float16", "float32"]
@@ -66,10 +68,7 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", index_of(self.k))
         check_kind(self.graph, check_metric(self.metric))
-        entry = served_entry(self.graph, self.metric)
-        GraphOptions(
-            self.graph, self.degree, self.ef_construction, entry, self.seed, self.n_threads
-        )
+        _ = self.graph_options  # refuses wrong ones
         if not 1 <= self.k <= DEPTH:
             raise ValueError(f"expected k in [1, {DEPTH}], got {self.k}")
         if not 0 < self.recall <= 1:
@@ -78,6 +77,14 @@ class Recipe:
             raise ValueError(f"expected routing {', '.join(ROUTINGS)}, got {self.routing!r}")
         if not 0 <= self.minutes < math.inf:
             raise ValueError(f"expected minutes of at least 0, got {self.minutes}")
+
+    @property
+    def graph_options(self) -> GraphOptions:
+        """How to build the graph, with the entry vertices to serve from."""
+        entry = served_entry(self.graph, self.metric)
+        return GraphOptions(
+            self.graph, self.degree, self.ef_construction, entry, self.seed, self.n_threads
+        )
 
 
 def compress_blindly(index: RoutingIndex, routing: Routing) -> RoutingIndex:
@@ -117,17 +124,9 @@ def prepare(
             watch(step, time.perf_counter() - begin, index)
         begin = time.perf_counter()  # without the time of watching
 
-    index = RoutingIndex.build(
-        vectors,
-        metric=recipe.metric,
-        graph=recipe.graph,
-        degree=recipe.degree,
-        ef_construction=recipe.ef_construction,
-        seed=recipe.seed,
-        n_threads=recipe.n_threads,
-        refine=False,
-        progress=named(progress, "build"),
-    )
+    base = BaseVectors.of(vectors, recipe.metric)
+    told = named(progress, "build")
+    index = RoutingIndex(base, build_graph(base.vectors(), base.metric, recipe.graph_options, told))
     done("build")
     index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
     done("refine")

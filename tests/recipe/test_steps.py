@@ -1,0 +1,55 @@
+"""The order of the steps, and what may stand in for some of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from l2route import RoutingIndex
+from l2route.recipe.steps import ROUTINGS, Recipe, Routing, prepare
+
+
+def draw(n: int, seed: int = 0) -> NDArray[np.float32]:
+    """Normal vectors."""
+    return np.random.default_rng(seed).normal(size=(n, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_steps_are_those_of_an_index(routing: Routing) -> None:
+    """An index that is prepared answers as one that is built, renumbered and compressed by hand."""
+    recipe = Recipe(routing=routing, degree=8, ef_construction=40, n_threads=1)
+    index = prepare(draw(500), recipe)
+    by_hand = RoutingIndex.build(draw(500), degree=8, ef_construction=40)
+    by_hand.renumber()
+    if routing != "float32":
+        by_hand.compress(routing, vectors="float16")
+    found, expected = (each.search(draw(20, 1), 5, ef=20) for each in (index, by_hand))
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    np.testing.assert_array_equal(found.distances, expected.distances)
+    assert index.info() == by_hand.info()
+
+
+def test_steps_are_watched_in_order() -> None:
+    """Every step is seen once, with its time; what stands in for a step is called with the index.
+
+    Progress is told by the names of steps.
+    """
+    seen, told = list[str](), set[str]()
+    other = RoutingIndex.build(draw(50), degree=8)
+
+    def watch(step: str, seconds: float, index: RoutingIndex) -> None:
+        assert seconds >= 0
+        seen.append(f"{step} {len(index)}")
+
+    index = prepare(
+        draw(300),
+        Recipe(degree=8),
+        learn=lambda index: other,
+        compress=lambda index: index,
+        watch=watch,
+        progress=lambda step, done, total: told.add(step),
+    )
+    assert seen == ["build 300", "refine 300", "learn 50", "renumber 50", "compress 50"]
+    assert index is other
+    assert told == {"build", "refine"}
