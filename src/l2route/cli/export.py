@@ -1,4 +1,4 @@
-"""The command line's part for other systems: `export`."""
+"""Commands that export an index to faiss, or l2route to ann-benchmarks and VIBE."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,8 @@ from l2route.interop.annbench import write_module
 from l2route.interop.faiss_export import EF_SEARCH, to_faiss
 
 Directory = Annotated[
-    Path, typer.Option("--out", "-o", help="Directory for the three files, of the name l2route.")
+    Path,
+    typer.Option("--out", "-o", help="Directory for the three files; its name should be l2route."),
 ]
 export = typer.Typer(help="Write an index for another system.")
 
@@ -26,7 +27,7 @@ def export_faiss(
     ef: Annotated[int, typer.Option(help="Beam width, faiss's efSearch.")] = EF_SEARCH,
     rerank: Annotated[
         int | None,
-        typer.Option(help="Vertices to rerank for ten answers; the whole beam by default."),
+        typer.Option(help="Candidates to rerank for ten answers; the whole beam by default."),
     ] = None,
 ) -> None:
     """Write an index that stock faiss reads and searches."""

@@ -1,4 +1,4 @@
-"""The command line's part for an index that is there: what it is, and what makes it better."""
+"""Commands for an existing index: `info`, `refine`, `renumber`, `compress`, `calibrate`."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,12 +23,12 @@ from l2route.search.codes import Compression
 
 @contextmanager
 def changed(index: Path, out: Path | None, queries: str | None = None) -> Iterator[RoutingIndex]:
-    """An index to change, written over itself or elsewhere unless that fails.
+    """Load an index to change it; it is saved at the end, unless an error occurs.
 
     Args:
         index: its directory.
-        out: directory to write it into instead.
-        queries: queries to measure on, kept in place of those kept before.
+        out: directory to save it into, instead of its own.
+        queries: file of validation queries, kept in place of those kept before.
     """
     target = index if out is None else out
     check_target(target)
@@ -40,12 +40,12 @@ def changed(index: Path, out: Path | None, queries: str | None = None) -> Iterat
 
 
 def info(index: Index, as_json: Json = False) -> None:
-    """Say what an index is: size, graph, reachability, spaces, settings, losses."""
+    """Describe an index: size, graph, reachability, spaces, settings, losses."""
     print_info(load(index), as_json)
 
 
 def print_info(index: RoutingIndex, as_json: bool) -> None:
-    """Print what an index is, for people or for machines."""
+    """Print the description of an index, as a table or as JSON."""
     facts = index.info()
     if as_json:
         print(json.dumps(facts))
@@ -72,15 +72,15 @@ def refine(
     candidates: Annotated[
         int, typer.Option(help="Nearest vertices that neighbours are chosen from.")
     ] = N_CANDIDATES,
-    alpha: Annotated[float, typer.Option(help="From 1 up: more keeps more neighbours.")] = ALPHA,
+    alpha: Annotated[float, typer.Option(help="At least 1; larger keeps more neighbours.")] = ALPHA,
     threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
-    """Give every vertex better neighbours, and neighbours numbers near each other.
+    """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
 
-    Before learning. Settings and losses measured before are forgotten; answers are called as they
-    were.
+    To be done before learning. Settings and losses measured before are dropped; ids of answers
+    stay the same.
     """
     check_refinement(degree, candidates, alpha, threads)
     with changed(index, out) as opened:
@@ -98,7 +98,7 @@ def refine(
 
 
 def renumber(index: Index, out: OutInstead = None) -> None:
-    """Give neighbours numbers near each other, as `refine` does; names stay as they are."""
+    """Store neighbouring vertices near each other in memory; ids of answers stay the same."""
     with changed(index, out) as opened:
         opened.renumber()
 
@@ -117,13 +117,14 @@ def compress(
         bool, typer.Option("--inline", help="Keep neighbours' codes with every vertex in memory.")
     ] = False,
     queries: Annotated[
-        str | None, typer.Option(help="Queries to measure the loss on, kept in the index.")
+        str | None,
+        typer.Option(help="Queries to measure the loss of recall on, kept in the index."),
     ] = None,
     space: Space = None,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
-    """Give routing vectors, original vectors or both fewer bytes; say what that costs."""
+    """Compress routing vectors, original vectors or both, and print the loss of recall."""
     with changed(index, out, queries) as opened:
         before = opened.info()["bytes_per_vector"]
         opened.compress(None if routing == "none" else routing, vectors, space, inline)

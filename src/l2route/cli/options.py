@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Options that several commands share."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T", int, float)
 
 
 def at_least(least: int) -> Callable[[float | None], float | None]:
-    """What refuses an option below a number."""
+    """Return a callback that refuses an option below a number."""
 
     def check(value: float | None) -> float | None:
         if value is not None and not value >= least:
@@ -48,7 +48,7 @@ Queries = Annotated[
 
 
 def numbers(option: str, text: str | None, least: int = 0) -> list[int]:
-    """Whole numbers with commas between them; none of no text."""
+    """Parse whole numbers separated by commas; an empty list if there is no text."""
     listed = _listed(int, option, text, "128,256,512")
     if listed and min(listed) < least:
         raise ValueError(f"expected {option} of at least {least}, got {text}")
@@ -56,7 +56,7 @@ def numbers(option: str, text: str | None, least: int = 0) -> list[int]:
 
 
 def fractions(option: str, text: str | None, most: float = math.inf) -> list[float]:
-    """Numbers from 0 up, with commas between them; none of no text."""
+    """Parse numbers from 0 up separated by commas; an empty list if there is no text."""
     listed = _listed(float, option, text, "0.9,0.95")
     if not all(0 <= each <= most for each in listed):
         raise ValueError(f"expected {option} from 0 to {most:g}, got {text}")
