@@ -1,4 +1,4 @@
-"""What brings packages that are not always there."""
+"""Optional dependencies."""
 
 
 def install(extra: str) -> str:

@@ -111,7 +111,7 @@ def test_nothing_left_is_refused() -> None:
     """A graph has a vertex at least."""
     base = BaseVectors.of(np.ones((2, 3)), "l2")
     graph = Graph(np.array([[1], [0]], dtype=np.int32), np.zeros(1, np.int32))
-    with pytest.raises(ValueError, match="expected vertices to be left, got 2 that go"):
+    with pytest.raises(ValueError, match="expected a vertex to remain, got all 2 to remove"):
         remove_vertices(graph, base, np.ones(2, dtype=bool))
 
 

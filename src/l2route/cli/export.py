@@ -31,7 +31,7 @@ def export_faiss(
     ] = None,
 ) -> None:
     """Write an index that stock faiss reads and searches."""
-    made = to_faiss(load(index), space, ef, rerank)
+    made = to_faiss(load(index), space=space, ef=ef, rerank=rerank)
     with replacing(out) as beside:
         faiss.write_index(made, str(beside))
     print(out)

@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, by one writer at a time, and opened if regular."""
+"""Atomic replacement of files, locks between writers, and opening of regular files only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from io import BufferedReader
 from pathlib import Path
 
 _TOKEN_BYTES = 8
-_POLL_SECONDS = 0.01  # between two attempts at a lock that another holds
+_POLL_SECONDS = 0.01  # between two attempts to take a lock
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
-# flock's answers where a file system has no locks; EBADF: NFS, on a file that is only readable
+# errors of flock on file systems without locks; EBADF: NFS, for a read-only file
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -29,15 +29,15 @@ _KINDS = {
 
 @contextmanager
 def replacing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
-    """Give a temporary path beside a file, and rename it over the file if all went well.
+    """Yield a temporary path in the same directory; if the block succeeds, rename it over the file.
 
     Args:
-        path: The file to replace; a crash leaves the old one whole.
-        sync_directory: Whether the rename is on the disk at the end; whoever replaces several
-            files may call `sync` once for all.
+        path: The file to replace; after a crash or an error the old one is there.
+        sync_directory: Whether to flush the rename to disk. A caller that replaces several files
+            may call `sync` on the directory once instead.
 
     Yields:
-        The temporary path to write to, which no other writer has.
+        A temporary path to write to, unique to this writer.
     """
     if not path.parent.is_dir():
         raise FileNotFoundError(f"no such directory: {path.parent}")
@@ -48,7 +48,7 @@ def replacing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
         yield temporary
         publish(temporary, path, sync_directory=sync_directory)
     finally:
-        with suppress(OSError):  # what went wrong before is what the caller has to know
+        with suppress(OSError):  # it would hide the error of the block
             temporary.unlink(missing_ok=True)
 
 
@@ -59,12 +59,12 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def publish(temporary: Path, path: Path, *, sync_directory: bool = True) -> None:
-    """Rename a file that is written over another, on the disk and not just in memory.
+    """Flush a complete file to disk and rename it.
 
     Args:
-        temporary: The file that is written.
-        path: What it is to be called, in the same directory.
-        sync_directory: Whether to wait until the new name is on the disk.
+        temporary: The complete file.
+        path: The new name, in the same directory.
+        sync_directory: Whether to flush the rename to disk.
     """
     sync(temporary)
     os.replace(temporary, path)
@@ -73,7 +73,7 @@ def publish(temporary: Path, path: Path, *, sync_directory: bool = True) -> None
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or a directory's list of files, is on the disk."""
+    """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -82,15 +82,15 @@ def sync(path: Path) -> None:
 
 
 def is_partial(name: str, of: str) -> bool:
-    """Whether a name is one that `replacing` gives to write beside files that match a pattern."""
+    """Whether a name is a temporary name that `replacing` makes for a file matching a pattern."""
     return re.fullmatch(rf"\.({of})\.[0-9a-f]{{{2 * _TOKEN_BYTES}}}\.partial", name) is not None
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to read it, unless it is a directory, a pipe, a socket or a device.
+    """Open a regular file for reading; refuse a directory, pipe, socket or device.
 
-    A named pipe would block until somebody writes to it. What is opened is what is checked, so
-    that nothing can be put in its place in between.
+    Opening a named pipe would block. The open file is checked, not its path, so that it cannot be
+    exchanged in between.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -106,7 +106,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def size_of(path: Path) -> int | None:
-    """Bytes of a regular file; None if there is nothing of that name."""
+    """Size of a regular file in bytes; None if it does not exist."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -118,23 +118,23 @@ def size_of(path: Path) -> int | None:
 def _check_regular(path: Path, status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:
-        got = _KINDS.get(kind, "something else")
+        got = _KINDS.get(kind, f"a file of type {kind:#o}")
         raise ValueError(f"{path}: expected a regular file, got {got}")
 
 
 @contextmanager
 def locked(path: Path, seconds: float) -> Iterator[bool]:
-    """Let one writer at a time in, among threads and processes; readers need no lock.
+    """Exclude other writers, among threads and processes; readers need no lock.
 
-    The lock is the kernel's (flock), so that a holder that is killed lets go of it. The lock file
-    stays: if it were removed, two writers could hold two files of the same name.
+    The lock is the kernel's (flock): it is released when its holder is killed. The lock file is
+    never removed: otherwise two writers could lock two files of the same name.
 
     Args:
-        path: The lock file; made if missing, in a directory that is there.
+        path: The lock file; created if missing, in an existing directory.
         seconds: How long to wait for another writer before a TimeoutError.
 
     Yields:
-        Whether there is a lock: some network file systems have none.
+        Whether the lock is held: some network file systems have no locks.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -146,11 +146,11 @@ def locked(path: Path, seconds: float) -> Iterator[bool]:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the directory was removed and made anew, with another lock file
+        os.close(descriptor)  # the directory was recreated, with a new lock file
     try:
         yield is_alone
     finally:
-        if is_alone:  # for all that share the descriptor, as forked processes do
+        if is_alone:  # also for forked processes, which share the descriptor
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
@@ -159,13 +159,13 @@ def _open_lock(path: Path) -> int:
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
-    except PermissionError:  # another user's; it can be locked all the same
+    except PermissionError:  # another user's file; it can be locked nevertheless
         descriptor = os.open(path, os.O_RDONLY | flags)
     return _kept_if_regular(path, descriptor)
 
 
 def _kept_if_regular(path: Path, descriptor: int) -> int:
-    """The descriptor of a regular file; that of anything else is closed, and an error raised."""
+    """The descriptor, if it is of a regular file; otherwise close it and raise a ValueError."""
     try:
         _check_regular(path, os.fstat(descriptor))
     except ValueError:
@@ -183,8 +183,8 @@ def _acquire(descriptor: int, path: Path, deadline: float) -> bool:
             waited = time.monotonic() - started
             if time.monotonic() >= deadline:
                 raise TimeoutError(
-                    f"{path.parent}: expected other writers to be done, "
-                    f"got one still at work after {waited:.0f} s"
+                    f"{path.parent}: expected other writers to finish, "
+                    f"got one still writing after {waited:.0f} s"
                 ) from None
             time.sleep(_POLL_SECONDS)
         except OSError as error:

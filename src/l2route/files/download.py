@@ -1,7 +1,7 @@
-"""Files from elsewhere: downloaded with resuming, verified before they count.
+"""Downloads: resumed after interruptions, verified before use.
 
-A server is not trusted: it cannot have more written than the size that is known, nor keep a
-download going by a few bytes at a time.
+The server is not trusted: no more than the known size is written, and a download that gains only a
+few bytes at a time is given up.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from l2route.files.atomic import open_regular, publish, replace_text, size_of
 from l2route.files.progress import Progress, ignore
 
 _CHUNK_BYTES = 1 << 20
-_N_TRIES = 4  # failures in a row, each with little gained, before a download is given up
-_MIN_GAIN = 1 << 16  # bytes for which a connection that broke off does not count as a failure,
-_MIN_SHARE = 64  # or one part in so many of the file, where that is less
+_N_TRIES = 4  # consecutive failures with little gain before a download is given up
+_MIN_GAIN = 1 << 16  # bytes; a broken connection that gained as many does not count as a failure,
+_MIN_SHARE = 64  # or this fraction (1/64) of the file, if that is less
 _RETRY_SECONDS = 0.25  # before the first retry; doubled before each further one
 
 
@@ -39,7 +39,7 @@ class RemoteFile:
     size: int | None = None
     """Bytes of the whole file, if known: no more are written."""
     head: int | None = None
-    """Bytes to fetch from the start, where the whole is far larger than what is needed."""
+    """Bytes to fetch from the start of a file of which no more is needed."""
 
     @property
     def n_bytes(self) -> int | None:
@@ -64,7 +64,7 @@ def download(
 
     Args:
         file: What to download.
-        directory: Where to; an existing copy is verified instead.
+        directory: Target directory; an existing copy is verified instead.
         progress: Called after every chunk.
         timeout: Seconds without a byte before a connection counts as broken.
 
@@ -137,7 +137,7 @@ def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> No
 
 
 def _is_whole(error: urllib.error.HTTPError, offset: int) -> bool:
-    """Whether a server says that there is nothing beyond what is there already."""
+    """Whether the server says that the file ends at this offset."""
     return (
         offset > 0 and error.code == 416 and error.headers["Content-Range"] == f"bytes */{offset}"
     )
@@ -149,7 +149,7 @@ def _worthwhile_gain(file: RemoteFile) -> int:
 
 
 def _left_of(part: Path) -> int:
-    """Bytes that an earlier attempt left."""
+    """Bytes of an earlier attempt."""
     return size_of(part) or 0
 
 
@@ -173,7 +173,7 @@ def _fetch_rest(
 
 
 def _body_range(response: Any) -> tuple[int, int | None]:
-    """Tell which bytes of the file a response holds, from start up to an end if it is known."""
+    """The first byte of a response within the file, and its end if known."""
     if response.status == 206:
         span = re.match(r"bytes (\d{1,18})-(\d{1,18})/", response.headers.get("Content-Range", ""))
         if span is None or int(span[2]) < int(span[1]):

@@ -1,4 +1,4 @@
-"""Numbers that are finite."""
+"""Search for NaN and infinities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK_VALUES = 1 << 20  # values looked at at once, so that memory stays bounded
+_CHUNK_VALUES = 1 << 20  # values checked at a time, to bound memory
 
 
 def first_nonfinite_row(array: NDArray[Any]) -> int | None:

@@ -1,4 +1,4 @@
-"""Memory: arrays that start at a cache line, and how much of it is free."""
+"""Arrays aligned to cache lines, and the amount of free memory."""
 
 import os
 import re
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 CACHE_LINE = 64
-"""Bytes."""
+"""Bytes of a cache line."""
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
-    """Zeros whose first byte stands at the start of a cache line."""
+    """An array of zeros that starts at a cache line."""
     n_bytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     buffer = np.zeros(n_bytes + CACHE_LINE, dtype=np.uint8)
     start = -buffer.ctypes.data % CACHE_LINE
@@ -21,7 +21,7 @@ def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[An
 
 
 def aligned(array: NDArray[Any]) -> NDArray[Any]:
-    """The array, copied if its first byte does not stand at the start of a cache line."""
+    """The array, or a copy that starts at a cache line if it does not."""
     if array.ctypes.data % CACHE_LINE == 0:
         return array
     copy = aligned_zeros(array.shape, array.dtype.type)
@@ -30,23 +30,28 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def available_bytes() -> int:
-    """Memory that can be had without taking it from somebody, as the system tells it.
+    """Bytes of memory that are available without swapping, as the system reports.
 
-    Of Linux's estimate and of what a container has left, the smaller; elsewhere all there is.
+    The smaller of Linux's estimate and of what the container's limit leaves; elsewhere all memory.
     """
     every = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     container = "/sys/fs/cgroup/memory"
-    estimate = _told("/proc/meminfo", r"MemAvailable: *(\d+) kB")
-    limit, used = _told(f"{container}.max", r"(\d+)"), _told(f"{container}.current", r"(\d+)")
-    cached = _told(f"{container}.stat", r"inactive_file (\d+)")  # of files: it can be had
+    estimate = _number_in("/proc/meminfo", r"MemAvailable: *(\d+) kB")
+    limit, used = (
+        _number_in(f"{container}.max", r"(\d+)"),
+        _number_in(f"{container}.current", r"(\d+)"),
+    )
+    cached = _number_in(
+        f"{container}.stat", r"inactive_file (\d+)"
+    )  # file cache: it can be reclaimed
     free = [every] if estimate is None else [every, estimate * 1024]
     if limit is not None and used is not None:
         free.append(max(0, limit - used + (cached or 0)))
     return min(free)
 
 
-def _told(path: str, pattern: str) -> int | None:
-    """A number at the start of a line in a file of the system; None if there is none."""
+def _number_in(path: str, pattern: str) -> int | None:
+    """A number that follows a pattern at the start of a line of a system file; None if absent."""
     try:
         found = re.search(f"^{pattern}", Path(path).read_text(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""npy files: mapped with distrust, and written so that a failure says why."""
+"""npy files: checked and mapped, and written so that errors have their number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from l2route.files.atomic import open_regular
 
 
 def map_npy(path: Path) -> NDArray[Any]:
-    """Map an array of a npy file, of any shape and of plain values.
+    """Map the array of a npy file, of any shape and of plain values.
 
     Args:
-        path: A npy file that holds one array and nothing behind it.
+        path: A npy file that holds one array and nothing after it.
 
     Returns:
         The array, mapped and read-only.
@@ -42,10 +42,9 @@ def write_npy(stream: IO[bytes], array: NDArray[Any]) -> None:
 
 
 class _PlainStream:
-    """A file that numpy does not take for one.
+    """A stream that numpy does not recognise as a file.
 
-    To files numpy writes by itself, and if that fails it does not say why: a full disk is an
-    OSError without a number.
+    numpy writes to files in C, and reports a full disk as an OSError without a number.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -53,7 +52,7 @@ class _PlainStream:
 
 
 def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
-    """Shape, order (C or F) and type of the plain values that follow."""
+    """Shape, order (C or F) and dtype of the plain values that follow."""
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
@@ -68,7 +67,7 @@ def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[A
 
 @contextmanager
 def naming(path: Path, expected: str) -> Iterator[None]:
-    """Make a ValueError that names the file of whatever a parser trips over.
+    """Turn any error of a parser into a ValueError that names the file.
 
     Args:
         path: The file.
@@ -76,7 +75,7 @@ def naming(path: Path, expected: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:  # parsers of damaged files raise many kinds
+    except Exception as error:  # parsers raise many kinds of errors for damaged files
         if isinstance(error, ValueError) and str(error).startswith(str(path)):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,10 +1,10 @@
-"""Index directories: meta.json and .npy arrays, written whole or not at all, read with distrust.
+"""Index directories: meta.json and .npy arrays, replaced atomically, checked when read.
 
-An array's file name holds its content's hash. Saving writes new arrays under new names, then
-renames a new meta.json over the old one: that rename is the moment the save happens. A crash before
-it leaves the old index, after it the new one; files that no meta.json names are removed by the next
-save. Saves to one directory take turns, by a lock on the file `.lock` in it; loading needs no lock.
-Where the file system has no locks nothing is removed, so that saves at once do no harm either.
+The file name of an array contains the hash of its content. Saving writes new arrays under new
+names, then renames a new meta.json over the old one. A crash before that rename leaves the old
+index, after it the new one. Files that meta.json does not name are removed by the next save. Saves
+to one directory exclude each other with a lock on its file `.lock`; loading needs no lock. On a
+file system without locks no file is removed, so that concurrent saves do no harm.
 """
 
 import json
@@ -26,18 +26,18 @@ from l2route.files.npy import map_npy, write_npy
 
 META = "meta.json"
 LOCK = ".lock"
-"""Locked by whoever saves; empty, and never removed."""
+"""Locked while saving; empty, and never removed."""
 LOCK_SECONDS = 300.0
-"""How long a save waits for another to the same directory before it is a TimeoutError."""
+"""How long a save waits for another to the same directory before a TimeoutError."""
 FORMAT = "l2route-index"
 SCHEMA = 1
-"""Raised when a reader of an older version would misread what is written."""
+"""Incremented when older versions would misread an index."""
 _ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
 
 
 @dataclass(frozen=True, slots=True)
 class _ArrayFile:
-    """An array and the file that it is to be in."""
+    """An array and its file."""
 
     array: NDArray[Any]
     checksum: str
@@ -53,9 +53,9 @@ class _ArrayFile:
 
 
 def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays and what is said of them into a directory, replacing the index in it.
+    """Write arrays and metadata into a directory, replacing the index in it.
 
-    If it fails, the index that was there stays, and nothing else.
+    If it fails, the old index stays, and no new file.
     """
     check_target(path)
     files = {name: _file_of(name, array) for name, array in arrays.items()}
@@ -68,23 +68,29 @@ def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArra
             with _tidying(path, {file.name for file in files.values()}):
                 _write_files(path, files.values(), text)
         else:
-            message = f"{path}: expected a file system with locks; old files are not removed"
+            message = f"{path}: expected a file system with locks, got none: old files are kept"
             warnings.warn(message, stacklevel=2)
             _write_files(path, files.values(), text)
 
 
 def check_target(path: Path) -> None:
-    """Refuse to write an index over anything that is not one."""
+    """Refuse a directory that holds other files than an index."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path}: expected a directory or nothing, got a file")
-    if not path.is_dir() or all(file.name == LOCK or _is_ours(file) for file in path.iterdir()):
+    names = (
+        sorted(file.name for file in path.iterdir() if not _is_ours(file)) if path.is_dir() else []
+    )
+    others = [name for name in names if name != LOCK]
+    if not others or _is_index(path):
         return
+    raise ValueError(f"{path}: expected an index or an empty directory, got {others[0]} in it")
+
+
+def _is_index(path: Path) -> bool:
     try:
-        is_index = json.loads(_read_bytes(path / META))["format"] == FORMAT
+        return bool(json.loads(_read_bytes(path / META))["format"] == FORMAT)
     except (ValueError, TypeError, LookupError, OSError, RecursionError):
-        is_index = False
-    if not is_index:
-        raise ValueError(f"{path}: expected an index or an empty directory, got something else")
+        return False
 
 
 def _file_of(name: str, array: NDArray[Any]) -> _ArrayFile:
@@ -102,17 +108,17 @@ def _write_files(directory: Path, files: Iterable[_ArrayFile], meta: bytes) -> N
             temporary.open("wb") as stream,
         ):
             write_npy(stream, file.array)
-    sync(directory)  # the arrays are there before the meta.json that names them
+    sync(directory)  # the arrays are on disk before the meta.json that names them
     with replacing(directory / META) as temporary, temporary.open("wb") as stream:
         stream.write(meta)
 
 
 @contextmanager
 def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
-    """Remove what no meta.json names: before a save, to make room, and after it, however it ends.
+    """Remove files that meta.json does not name: before a save, for space, and after it.
 
     Args:
-        directory: of the index, locked.
+        directory: the index's, locked.
         needed: files of the new index.
     """
     named = _named_files(directory)
@@ -122,7 +128,7 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # the directory may be gone; why the save failed matters more
+        with suppress(OSError):  # it would hide why the save failed
             named = _named_files(directory)
             _remove_strays(directory, before if named is None else named)
         raise
@@ -130,7 +136,7 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
 
 
 def _named_files(directory: Path) -> set[str] | None:
-    """Files of the index in a directory; None if its meta.json is there but does not tell."""
+    """Files that meta.json names; none if there is no meta.json, None if it is damaged."""
     try:
         meta, _ = _read_meta(directory / META)
         return {str(entry["file"]) for entry in meta["arrays"].values()}
@@ -143,16 +149,16 @@ def _named_files(directory: Path) -> set[str] | None:
 def _remove_strays(directory: Path, used: set[str]) -> None:
     for file in directory.iterdir():
         if file.name not in used and _is_ours(file):
-            with suppress(OSError):  # another user's, perhaps; the index is whole with it too
+            with suppress(OSError):  # another user's, perhaps; it does no harm
                 file.unlink()
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether saves make files of such a name, beside meta.json and the lock, and remove them."""
+    """Whether a file has a name that saves use for arrays or temporary files."""
     by_name = (
         re.fullmatch(_ARRAY_NAME, file.name)
         or is_partial(file.name, of=rf"meta\.json|{_ARRAY_NAME}")
-        or re.fullmatch(r"(\w+\.[0-9a-f]{16}|meta)\.partial", file.name)  # of version 0.1
+        or re.fullmatch(r"(\w+\.[0-9a-f]{16}|meta)\.partial", file.name)  # by version 0.1
     )
     return bool(by_name) and (file.is_symlink() or not file.is_dir())
 
@@ -175,7 +181,7 @@ def read_index(
         verify: compare every array with its checksum, which reads all of it.
 
     Returns:
-        What is said of the index, and its arrays by name.
+        The content of meta.json, and the arrays by name.
     """
     meta, version = _read_meta(path / META)
     while True:
@@ -189,7 +195,7 @@ def read_index(
             before = version
             meta, version = _read_meta(path / META)
             if version == before and not os.path.exists(error.filename):
-                raise  # and not replaced meanwhile by another save
+                raise  # no other save has replaced the index meanwhile
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -198,7 +204,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """What is said of an index, and which of the files of that name says it."""
+    """The content of meta.json, and the identity of the file that was read."""
     try:
         with open_regular(path) as stream:
             status, text = os.fstat(stream.fileno()), stream.read()
@@ -209,7 +215,8 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: expected JSON, got {error}") from None
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise ValueError(f"{path}: expected an {FORMAT}, got something else")
+        got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
+        raise ValueError(f"{path}: expected format {FORMAT}, got {got!r}")
     if meta.get("schema") != SCHEMA:
         raise ValueError(f"{path}: expected schema {SCHEMA}, got {meta.get('schema')!r}")
     if not isinstance(meta.get("arrays"), dict):
@@ -230,7 +237,7 @@ def _read_array(
         array = map_npy(path)
     except FileNotFoundError:
         raise
-    except (OSError, UnicodeError) as error:  # of a name that is none, as one too long
+    except (OSError, UnicodeError) as error:  # of an impossible file name, such as one too long
         raise ValueError(f"{path}: expected an array file, got {error}") from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: expected an array of numbers, got {array.dtype}")
@@ -238,8 +245,8 @@ def _read_array(
     expected = (entry.get("dtype"), entry.get("shape"))
     if got != expected or not array.flags.c_contiguous or not array.flags.aligned:
         raise ValueError(f"{path}: expected {expected[0]} {expected[1]}, got {got[0]} {got[1]}")
-    if verify and hash_arrays("", array) != entry.get("checksum"):
-        raise ValueError(f"{path}: expected checksum {entry.get('checksum')}, got another")
+    if verify and (checksum := hash_arrays("", array)) != entry.get("checksum"):
+        raise ValueError(f"{path}: expected checksum {entry.get('checksum')}, got {checksum}")
     return array if mmap else _in_memory(array)
 
 

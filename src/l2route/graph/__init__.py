@@ -1,1 +1,1 @@
-"""Similarity graphs: what they are and how faiss builds them."""
+"""Similarity graphs, built by faiss."""

@@ -18,31 +18,31 @@ from l2route.graph.knn import faiss_metric, faiss_threads, knn_lists
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
 DEGREE = 32
-"""Largest number of neighbours in a graph that is to be served."""
+"""Default maximum number of neighbours of a vertex."""
 EF_CONSTRUCTION = 300
-"""Beam width that it is built with."""
+"""Default beam width while building."""
 N_NSG = 10
-"""Vectors that faiss needs for an NSG."""
-_N_STEPS = 100  # parts that vectors are added in, so that progress can be told
+"""Minimum number of vectors for faiss's NSG."""
+_N_STEPS = 100  # batches in which vectors are added, for progress reports
 
 
 @dataclass(frozen=True, slots=True)
 class GraphOptions:
-    """How to build a graph; by default the paper's NSW. Checked when they are made."""
+    """How to build a graph; the defaults are the paper's NSW. Checked on construction."""
 
     kind: GraphKind = "nsw"
     """nsw (bottom layer of HNSW), hnsw, nsg, knn (exact) or approximate-knn."""
     degree: int = 16
-    """Largest number of neighbours of a vertex (in HNSW's terms, 2M)."""
+    """Maximum number of neighbours of a vertex (HNSW's 2M)."""
     ef_construction: int = 300
     """Beam width while building nsw and hnsw."""
     entry: Entry = "medoid"
-    """Where a search starts: a vertex id, several, the medoid, medoids of 32 clusters, or the 32
-    longest vectors. HNSW and NSG bring their own."""
+    """Entry points of a search: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
+    "longest" (the 32 longest vectors). HNSW and NSG have their own."""
     seed: int = 0
     """Seed of every random choice."""
     n_threads: int = 1
-    """Threads that build. With more than one, nsw, hnsw and nsg differ from run to run."""
+    """Threads. With more than one, nsw, hnsw and nsg differ from run to run."""
 
     def __post_init__(self) -> None:
         _check_options(self)
@@ -56,15 +56,15 @@ def build_graph(
 ) -> Graph:
     """Build a similarity graph over base vectors [n, dim] with faiss.
 
-    Of vectors that are equal, faiss gets the first; the others stand behind it. A graph of faiss
-    may leave vertices that no walk finds: see `l2route.rewiring.connect`.
+    faiss gets the first of equal vectors; the others are attached to it. A graph built by faiss may
+    have unreachable vertices: see `l2route.rewiring.connect`.
 
     Args:
         vectors: base vectors, any real dtype.
         metric: l2, ip or cosine.
-        options: what to build; the paper's NSW by default.
-        progress: told when building begins, and of nsw and hnsw as they grow; the other kinds
-            are built in one piece.
+        options: kind of graph, degree and so on; the paper's NSW by default.
+        progress: called with vectors done and in total, at the start and for nsw and hnsw after
+            each batch; the other kinds are built in one call.
     """
     options = options or GraphOptions()
     base = check_vectors("vectors", vectors)
@@ -80,10 +80,10 @@ def build_graph(
         entries = duplicates.first[found].astype(np.int32)
     else:
         entries = resolve_entry(options.entry, base)
-    told = progress or ignore
-    told(0, len(distinct))
+    report = progress or ignore
+    report(0, len(distinct))
     with faiss_threads(options.n_threads):
-        graph = _build(distinct, chosen, options, told)
+        graph = _build(distinct, chosen, options, report)
     if duplicates.n_copies:
         graph = _with_copies(graph, duplicates, min(options.degree, len(base) - 1))
     has_entry = options.kind in ("hnsw", "nsg") and is_medoid(options.entry)
@@ -91,7 +91,7 @@ def build_graph(
 
 
 def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
-    """The graph over all vectors, from that over the distinct ones."""
+    """The graph over all vectors, from the graph over the distinct ones."""
     called = duplicates.first.astype(np.int32)
 
     def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -104,9 +104,9 @@ def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
 
 
 def served_entry(kind: GraphKind, metric: str) -> Entry:
-    """Where searches start in a graph that is to be served."""
+    """Default entry points of a graph."""
     if kind in ("hnsw", "nsg"):
-        return "medoid"  # stands for the graph's own
+        return "medoid"  # means the graph's own entry
     return "longest" if metric == "ip" else "medoids"
 
 
@@ -115,7 +115,7 @@ def _check_options(options: GraphOptions) -> None:
         raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
     if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
         raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
-    lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, a graph is a chain
+    lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, the graph is a chain
     if options.degree < lowest:
         raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
     if options.ef_construction < 1:
@@ -127,7 +127,7 @@ def _check_options(options: GraphOptions) -> None:
 
 
 def check_kind(kind: GraphKind, metric: str) -> None:
-    """Refuse a kind of graph that cannot be had for a metric."""
+    """Refuse a kind of graph that cannot be built for a metric."""
     if kind == "nsg" and check_metric(metric) == "ip":
         raise ValueError("expected metric l2 or cosine for nsg, got ip")
 
@@ -178,7 +178,7 @@ def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions)
 
 
 def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """Vectors with equal distances told apart; among ties faiss seeks a connected NSG for ever."""
+    """Vectors with a little noise: with equal distances, faiss's NSG may never terminate."""
     rng = np.random.default_rng(faiss_seed(seed))
     noise = rng.standard_normal(base.shape, dtype=np.float32)
     scale = float(base.std()) or float(np.abs(base).max()) or 1.0
@@ -187,8 +187,8 @@ def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
 
 
 def graph_of_hnsw(hnsw: Any) -> Graph:
-    """The graph of a faiss HNSW structure, layer by layer."""
-    levels = faiss.vector_to_array(hnsw.levels)  # a vertex of the bottom layer only has level 1
+    """The layers of a faiss HNSW structure."""
+    levels = faiss.vector_to_array(hnsw.levels)  # level 1: bottom layer only
     offsets = faiss.vector_to_array(hnsw.offsets).astype(np.int64)
     widths = faiss.vector_to_array(hnsw.cum_nneighbor_per_level)
     links = faiss.vector_to_array(hnsw.neighbors)

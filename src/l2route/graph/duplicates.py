@@ -1,4 +1,4 @@
-"""Equal vectors: the first of them stands in the graph, the others behind it."""
+"""Equal vectors: a graph is built over the first of each; the copies are attached to it."""
 
 from dataclasses import dataclass
 
@@ -8,18 +8,18 @@ from numpy.typing import NDArray
 from l2route.files.memory import aligned_zeros
 
 FAN_OUT = 4
-"""Further copies that a copy leads to: few, so that walks need not score all of a crowd."""
-_BLOCK = 65_536  # rows that are hashed at a time
+"""Copies that a copy has as neighbours: few, so that a search need not score all copies."""
+_BLOCK = 65_536  # rows hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """Which of many vectors are equal."""
+    """The groups of equal vectors among n vectors."""
 
     first: NDArray[np.int64]
-    """Row number of each distinct vector, first of those that equal it, ascending [n_distinct]."""
+    """Row of the first vector of each group, ascending [n_distinct]."""
     owners: NDArray[np.int32]
-    """Which of the distinct vectors each row equals [n]."""
+    """Group of each row, as an index into `first` [n]."""
 
     @classmethod
     def of(cls, vectors: NDArray[np.float32]) -> "Duplicates":
@@ -38,18 +38,23 @@ class Duplicates:
 
     @property
     def n_copies(self) -> int:
-        """Vectors that equal an earlier one."""
+        """Number of vectors that equal an earlier one."""
         return len(self.owners) - len(self.first)
 
     def spread(self, neighbors: NDArray[np.int32], width: int) -> NDArray[np.int32]:
-        """Neighbours of all vectors, from those of the distinct ones.
+        """Neighbour lists of all vectors, from those of the distinct ones.
 
-        A vector that has copies gives one place of its list to the first of them; each copy leads
-        to a few more, and back. So copies are found with the vector, and take one place of it.
+        The first vector of a group has its first copy as a neighbour. Each copy has up to FAN_OUT
+        further copies and the first vector as neighbours. So copies are found with their vector
+        and take one place of its list.
 
         Args:
-            neighbors: numbers of distinct vectors, padded with −1 [n_distinct, at most width].
-            width: places of a list.
+            neighbors: lists of the distinct vectors, in their numbering, padded with −1
+                [n_distinct, at most width].
+            width: length of a list.
+
+        Returns:
+            Lists in the numbering of all vectors, padded with −1 [n, width].
         """
         lists = aligned_zeros((len(self.owners), width), np.int32)
         lists[:] = -1
@@ -58,9 +63,9 @@ class Duplicates:
         copies = np.ones(len(self.owners), dtype=bool)
         copies[self.first] = False
         crowd = np.flatnonzero(copies)
-        crowd = crowd[np.argsort(self.owners[crowd], kind="stable")]  # [n_copies], copies together
+        crowd = crowd[np.argsort(self.owners[crowd], kind="stable")]  # [n_copies], by group
         owners, begin, size = np.unique(self.owners[crowd], return_index=True, return_counts=True)
-        _lead_on(lists, crowd, self.first[self.owners[crowd]], begin, size)
+        _write_copies(lists, crowd, self.first[self.owners[crowd]], begin, size)
         giving = self.first[owners]
         free = (lists[giving] < 0).argmax(axis=1)
         is_full = lists[giving, -1] >= 0
@@ -68,21 +73,21 @@ class Duplicates:
         return lists
 
 
-def _lead_on(
+def _write_copies(
     lists: NDArray[np.int32],
     crowd: NDArray[np.int64],
     owners: NDArray[np.int64],
     begin: NDArray[np.int64],
     size: NDArray[np.int64],
 ) -> None:
-    """Write the lists of copies: trees, each node of which leads back to the owner of the copies.
+    """Write the lists of copies: a tree per group, with links from every copy to the first vector.
 
     Args:
-        lists: to be written into [n, width].
-        crowd: row numbers of copies, those of an owner together [n_copies].
-        owners: row numbers of the vectors that they are copies of [n_copies].
-        begin: where in the crowd the copies of each owner begin [n_owners].
-        size: how many they are [n_owners].
+        lists: neighbour lists, modified in place [n, width].
+        crowd: rows of the copies, by group [n_copies].
+        owners: row of the first vector of each copy's group [n_copies].
+        begin: start of each group in `crowd` [n_groups].
+        size: number of copies of each group [n_groups].
     """
     width = lists.shape[1]
     fan_out = max(1, min(FAN_OUT, width - 1))
@@ -93,16 +98,16 @@ def _lead_on(
         has_child = child < ends
         lists[crowd[has_child], branch] = crowd[child[has_child]]
     n_children = (lists[crowd, :fan_out] >= 0).sum(axis=1)
-    leads_back = n_children < width
-    lists[crowd[leads_back], n_children[leads_back]] = owners[leads_back]
+    has_room = n_children < width
+    lists[crowd[has_room], n_children[has_room]] = owners[has_room]
 
 
 def _bits(vectors: NDArray[np.float32]) -> NDArray[np.uint32]:
-    return np.ascontiguousarray(vectors + np.float32(0)).view(np.uint32)  # of -0 it makes 0
+    return np.ascontiguousarray(vectors + np.float32(0)).view(np.uint32)  # -0 + 0 is 0
 
 
 def _hashes(vectors: NDArray[np.float32]) -> NDArray[np.uint64]:
-    """A number per vector that is the same for equal ones [n]."""
+    """Hash of each vector [n]; equal vectors have equal hashes."""
     rng = np.random.default_rng(0)
     weights = rng.integers(2**63, size=vectors.shape[1], dtype=np.uint64) * np.uint64(
         2

@@ -1,4 +1,4 @@
-"""Vertices that searches start at: in the middle of others, or the longest."""
+"""Entry points of a search: medoids, or the longest vectors."""
 
 from collections.abc import Sequence
 from operator import index as index_of
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from l2route.graph.graph import check_entries
 
 N_ENTRIES = 32
-"""Clusters that "medoids" are of, and vertices that are "longest"."""
+"""Number of clusters for "medoids", and of vectors for "longest"."""
 MAX_EXPONENT = 40
-"""Power of two up to which, and down to which, squares and sums of them are float32."""
+"""Exponents of two, up and down, for which squares and their sums fit in float32."""
 N_CLUSTERED = 50_000
-"""Vectors that the clusters are made of, at the most."""
+"""Maximum number of vectors to cluster."""
 
 
 def faiss_seed(seed: int) -> int:
-    """A seed that faiss takes, of any integer."""
-    return index_of(seed) % 2**31  # faiss has seeds of 31 bits in places
+    """Any integer as a seed for faiss."""
+    return index_of(seed) % 2**31  # some of faiss's seeds have 31 bits
 
 
 def medoid(vectors: NDArray[np.float32]) -> int:
@@ -47,16 +47,16 @@ def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
 
 
 def _with_squares(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vectors, by a power of two smaller or larger where their squares are no float32.
+    """The vectors, scaled by a power of two where their squares would not fit in float32.
 
-    Clustering such vectors, faiss ends the process.
+    faiss aborts the process when it clusters such vectors.
     """
     exponent = int(np.frexp(np.abs(vectors).max())[1])
     return vectors if abs(exponent) <= MAX_EXPONENT else np.ldexp(vectors, -exponent)
 
 
 def longest(vectors: NDArray[np.float32]) -> NDArray[np.int32]:
-    """The 32 longest vectors [n, dim], ascending: largest inner products are mostly with them."""
+    """The 32 longest vectors, ascending ids: most of the largest inner products are with them."""
     squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     return np.sort(np.argsort(-squares, kind="stable")[:N_ENTRIES]).astype(np.int32)
 
@@ -65,7 +65,7 @@ Entry = int | Sequence[int] | Literal["medoid", "medoids", "longest"]
 
 
 def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
-    """Vertices that an entry stands for, among these vectors [n, dim]."""
+    """Vertex ids of an entry, for vectors [n, dim]."""
     if is_medoid(entry):
         return np.array([medoid(vectors)], dtype=np.int32)
     if isinstance(entry, str) and entry == "medoids":
@@ -85,5 +85,5 @@ def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> 
 
 
 def is_medoid(entry: Entry) -> bool:
-    """Whether an entry is the medoid, which in HNSW and NSG stands for their own."""
+    """Whether an entry is "medoid", which for HNSW and NSG means their own."""
     return isinstance(entry, str) and entry == "medoid"

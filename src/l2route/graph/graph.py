@@ -1,4 +1,4 @@
-"""Similarity graphs."""
+"""Graph: neighbour lists, entry points and upper layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from l2route.files.memory import aligned, aligned_zeros
 
 @dataclass(frozen=True, slots=True)
 class UpperLayer:
-    """A layer of HNSW above the bottom one."""
+    """A layer of HNSW above the bottom layer."""
 
     vertices: NDArray[np.int32]
     """Vertices of the layer, ascending [n_layer]."""
@@ -25,14 +25,14 @@ class UpperLayer:
 class Graph:
     """A directed graph whose vertices are rows of the base vectors.
 
-    Every id is checked when a graph is made; the core trusts it from then on. Neighbours are copied
-    if their first list does not stand at the start of a cache line.
+    Every id is checked on construction; the core relies on it. Neighbour lists are copied if they
+    do not start at a cache line.
     """
 
     neighbors: NDArray[np.int32]
     """Neighbours of each vertex, padded with −1 at the end of a row [n, width]."""
     entries: NDArray[np.int32]
-    """Vertices that a search visits first [n_entries]."""
+    """Entry points: vertices that a search visits first [n_entries]."""
     upper: tuple[UpperLayer, ...] = ()
     """Upper layers of HNSW, from the top down; empty for a flat graph."""
     core: _core.Graph = field(init=False, repr=False, compare=False)
@@ -52,7 +52,7 @@ class Graph:
         return len(self.neighbors)
 
     def entered_at(self, entries: Sequence[int] | NDArray[np.int32]) -> "Graph":
-        """The bottom layer alone, entered at these vertices."""
+        """The bottom layer alone, with these entry points."""
         return Graph(self.neighbors, np.array(entries, dtype=np.int32))
 
 
@@ -68,7 +68,9 @@ def _check_neighbors(name: str, neighbors: NDArray[np.int32], n_vertices: int) -
         raise ValueError(f"expected {name} in [-1, {n_vertices}), got {low} to {high}")
     missing = neighbors < 0
     if (missing[:, :-1] & ~missing[:, 1:]).any():
-        raise ValueError(f"expected {name} padded with -1 at the end of rows only")
+        row = int((missing[:, :-1] & ~missing[:, 1:]).any(axis=1).argmax())
+        got = f"{neighbors[row].tolist()} in row {row}"
+        raise ValueError(f"expected {name} padded with -1 at the end of rows only, got {got}")
 
 
 def check_entries(entries: NDArray[np.int32], n_vertices: int) -> None:
@@ -93,15 +95,19 @@ def _check_layers(graph: Graph) -> None:
             )
         ascending = bool((vertices[1:] > vertices[:-1]).all())
         if not ascending or vertices[0] < 0 or vertices[-1] >= graph.n_vertices:
-            raise ValueError(f"expected layer's vertices ascending in [0, {graph.n_vertices})")
+            got = f"{vertices[:10].tolist()}…" if len(vertices) > 10 else vertices.tolist()
+            expected = f"layer's vertices ascending in [0, {graph.n_vertices})"
+            raise ValueError(f"expected {expected}, got {got}")
         used = np.union1d(above, layer.neighbors[layer.neighbors >= 0])
-        if not np.isin(used, vertices).all():
-            raise ValueError("expected a layer to hold its neighbours and the layer above it")
+        outside = used[~np.isin(used, vertices)]
+        if len(outside):
+            expected = "a layer to hold its neighbours and the layer above it"
+            raise ValueError(f"expected {expected}, got vertex {outside[0]} outside")
         above = vertices
 
 
 def compact_rows(lists: NDArray[Any]) -> NDArray[np.int32]:
-    """Neighbour lists with −1 anywhere as aligned rows with −1 at the end only."""
+    """Neighbour lists with −1 anywhere, as aligned rows with −1 at the end only."""
     order = np.argsort(lists < 0, axis=1, kind="stable")
     rows = aligned_zeros(lists.shape, np.int32)
     rows[:] = np.take_along_axis(lists, order, axis=1)

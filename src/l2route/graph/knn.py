@@ -13,7 +13,7 @@ from l2route.graph.entry import faiss_seed
 
 
 def faiss_metric(metric: Metric) -> int:
-    """The constant that faiss has for a metric; cosine is l2 between unit vectors."""
+    """Faiss's number of a metric; cosine is l2 between unit vectors."""
     return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
 
 
@@ -22,8 +22,8 @@ def knn_lists(
 ) -> NDArray[np.int64]:
     """Nearest neighbours of every vector among the others [n, min(k, n − 1)].
 
-    The approximate lists come from an inverted file, which is the same for any number of threads;
-    places that it leaves empty are −1.
+    Approximate lists come from an inverted file, whose result does not depend on the number of
+    threads; missing neighbours are −1.
     """
     n = len(base)
     k = min(index_of(k), n - 1)
@@ -43,7 +43,7 @@ def _search_inverted_file(
     quantizer = faiss.IndexFlat(base.shape[1], faiss_metric(metric))
     index = faiss.IndexIVFFlat(quantizer, base.shape[1], n_lists, faiss_metric(metric))
     index.cp.seed = faiss_seed(seed)
-    index.cp.min_points_per_centroid = 1  # few vectors are no reason to print a warning
+    index.cp.min_points_per_centroid = 1  # no warning about few vectors
     index.train(base)
     index.add(base)
     index.nprobe = min(n_lists, 32)
@@ -53,14 +53,14 @@ def _search_inverted_file(
 
 def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
     keep = found != np.arange(len(found))[:, None]
-    keep[keep.all(axis=1), -1] = False  # a twin stands in the vector's place
+    keep[keep.all(axis=1), -1] = False  # a copy was found in place of the vector itself
     others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
     return others
 
 
 @contextmanager
 def faiss_threads(n_threads: int) -> Iterator[None]:
-    """Threads of faiss for the length of a block; 0 leaves them."""
+    """Set the number of faiss's threads within a block; 0 leaves it."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(index_of(n_threads) or before)
     try:

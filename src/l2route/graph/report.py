@@ -1,4 +1,4 @@
-"""What to know of a graph before searching it."""
+"""Degrees and reachability of a graph."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from l2route.graph.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """What to know of a graph before searching it."""
+    """Degrees and reachability of a graph."""
 
     n_vertices: int
     n_edges: int
@@ -21,13 +21,13 @@ class GraphReport:
     """Upper layers of HNSW; 0 for a flat graph."""
     entries: tuple[int, ...]
     n_unreachable: int
-    """Vertices that no walk from the entry finds."""
+    """Vertices that cannot be reached from the entries over the bottom layer."""
     max_hops: int
-    """Hops from the entry to the farthest vertex that can be reached."""
+    """Largest number of hops from the entries to a reachable vertex."""
 
 
 def report(graph: Graph) -> GraphReport:
-    """Count degrees and walk the bottom layer from the entry."""
+    """Count degrees, and hops from the entries over the bottom layer."""
     degrees = (graph.neighbors >= 0).sum(axis=1)
     hops = hops_from(graph, graph.entries)
     return GraphReport(
@@ -44,7 +44,7 @@ def report(graph: Graph) -> GraphReport:
 
 
 def hops_from(graph: Graph, sources: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Breadth-first hops over the bottom layer from the nearest source [n]; −1: unreachable."""
+    """Hops over the bottom layer from the nearest source [n]; −1 for unreachable vertices."""
     hops = np.full(graph.n_vertices, -1, dtype=np.int32)
     hops[sources] = 0
     frontier, depth = sources, 0

@@ -1,15 +1,15 @@
-"""An index as stock faiss has it: linear transform, HNSW over routing vectors, refine.
+"""Indexes for faiss: a linear transform, HNSW over routing vectors, and a refine step.
 
-What is exported is loaded by `faiss.read_index` and searched without l2route. faiss refines only by
-the metric that it searched with, so where answers are by l2 the inner product that steers a walk
-becomes an l2 distance: with s² = C − |f|² − 2b beside each routing vector f of bias b, and 0 beside
-the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which ranks alike. What all f or
-all g(q) have in common would only make these numbers so large that float32 loses the scores in
-them. It is taken out first, with ⟨f, mean of g⟩ into the bias, and f and g(q) are scaled to one
-length. Codes become the vectors that they stand for, and of several entries, which faiss does not
-know, each is a neighbour of all others in a layer on top.
+`faiss.read_index` reads what is exported, and faiss searches it without l2route. faiss refines by
+the metric that it searched with. Where answers are ranked by l2, an inner product that steers the
+search must therefore become an l2 distance: with s² = C − |f|² − 2b appended to each routing vector
+f of bias b, and 0 appended to the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b),
+which ranks alike. The means of f and of g(q) would only make these numbers so large that float32
+rounds the scores away. They are subtracted first, with ⟨f, mean of g⟩ added to the bias, and f and
+g(q) are scaled to the same length. Codes are decoded. faiss has one entry point: several become an
+upper layer in which each is a neighbour of all others.
 
-What is made is compared with `RoutingIndex.search` before it is handed out.
+An export is compared with `RoutingIndex.search` before it is returned.
 """
 
 from dataclasses import dataclass, replace
@@ -29,46 +29,55 @@ from l2route.search.codes import decode_rows
 from l2route.search.space import RoutingSpace
 
 EF_SEARCH = 64
-"""Beam width of an exported index, unless another is asked for."""
+"""Default beam width of an exported index."""
 MAX_LOSS = 0.03
-"""Recall@10 that an export may lose against the search here, to be handed out.
+"""Largest loss of recall@10 of an export against the index.
 
-Codes, whose queries are rounded here and not in faiss, and several entries or upper layers, which
-both go down in their own ways, make answers differ a little, but not worse (decision 18).
+Answers differ a little, but are not worse: queries are rounded to codes here and not in faiss, and
+both descend from several entries or upper layers in their own ways (decision 18).
 """
 N_COMPARED = 500
-"""Queries that both are asked, at the most."""
+"""Maximum number of queries for that comparison."""
 N_SAMPLED = 10_000
-"""Vectors that tell where queries are about, at the most."""
+"""Maximum number of vectors from which the mean of mapped queries is estimated."""
 
 
 def to_faiss(
-    index: RoutingIndex, space: str | None = None, ef: int = EF_SEARCH, rerank: int | None = None
+    index: RoutingIndex,
+    *,
+    space: str | None = None,
+    ef: int = EF_SEARCH,
+    rerank: int | None = None,
 ) -> Any:
     """Make a faiss index that finds what `index.search(queries, k=10, ef=ef)` finds.
 
-    faiss reranks `k_factor` times as many vertices as there are answers, and its beam is at least
-    so wide. Both can be changed later by faiss's own means: with `faiss.ParameterSpace()`'s
-    `set_index_parameters(made, "efSearch=120,k_factor_rf=12")` ten answers come of a beam of 120,
-    all of it reranked. An index of original vectors has `efSearch` alone.
+    faiss reranks `k_factor` times as many vertices as there are answers, with a beam at least that
+    wide. Both can be changed with `faiss.ParameterSpace().set_index_parameters(made,
+    "efSearch=120,k_factor_rf=12")`. An index of original vectors has `efSearch` alone.
 
     Args:
-        index: what to export.
-        space: name of the space to route in; the index's own choice by default.
+        index: the index to export.
+        space: name of the space to route in; by default the last of `index.spaces`.
         ef: beam width, faiss's `efSearch`.
-        rerank: vertices to rerank for ten answers; by default the whole beam, as a search does.
+        rerank: vertices to rerank for ten answers; by default the whole beam.
 
     Returns:
-        A faiss index that owns all its parts; `faiss.write_index` keeps it.
+        A faiss index that owns all its parts; `faiss.write_index` saves it.
 
     Raises:
-        ValueError: if it would not answer as `index` does: both are asked up to 500 of the
-            validation queries, or points between linked vertices where the index has none, and
-            recall@10 may be lower by 0.03 at the most.
+        ValueError: if its recall@10 is lower by more than 0.03 than that of `index`, on up to 500
+            validation queries, or on points between linked vertices where there are none.
     """
     rerank = ef if rerank is None else rerank
     if not 1 <= rerank <= ef:
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
+    made = _assembled(index, space, ef, rerank)
+    _check_answers(made, index, space, ef, rerank)
+    return made
+
+
+def _assembled(index: RoutingIndex, space: str | None, ef: int, rerank: int) -> Any:
+    """HNSW over the routing vectors, with transforms, refine step and labels where needed."""
     searcher = index.searcher(space)
     graph = _with_one_entry(index.graph)
     if searcher.space.is_exact:
@@ -92,12 +101,11 @@ def to_faiss(
     # Reading back gives an index that owns its parts; until then `parts` keeps them alive.
     owned = faiss.deserialize_index(faiss.serialize_index(made))
     del parts
-    _check_answers(owned, index, space, ef, rerank)
     return owned
 
 
 def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, rerank: int) -> None:
-    """Refuse an export that does not find what the index finds."""
+    """Refuse an export whose recall@10 is too far below that of the index."""
     kind, queries = _queries_for(index)
     k = min(N_ANSWERS, len(index))
     found = (
@@ -111,13 +119,13 @@ def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, r
     )
     if theirs < ours - MAX_LOSS:
         raise ValueError(
-            f"expected an export that answers as the index does, with a recall@{k} of {ours:.3f} "
-            f"less {MAX_LOSS} at the most on {len(queries)} {kind} at ef = {ef}, got {theirs:.3f}"
+            f"expected an export that answers as the index does, with a recall@{k} of at least "
+            f"{ours:.3f} - {MAX_LOSS} on {len(queries)} {kind} at ef = {ef}, got {theirs:.3f}"
         )
 
 
 def _queries_for(index: RoutingIndex) -> tuple[str, NDArray[np.float32]]:
-    """Queries to compare answers on: those that the index keeps, or else points between links."""
+    """Queries to compare answers on: validation queries, or points between linked vertices."""
     if index.validation is not None:
         return "validation queries", index.validation.queries[:N_COMPARED]
     vertices = np.arange(0, len(index), -(-len(index) // N_COMPARED))
@@ -129,26 +137,27 @@ def _queries_for(index: RoutingIndex) -> tuple[str, NDArray[np.float32]]:
 
 @dataclass(frozen=True, slots=True)
 class _Routing:
-    """What faiss walks by: rows, and how a query is mapped to them."""
+    """Routing vectors for faiss, and the affine map of a query to them."""
 
     rows: NDArray[np.floating[Any]]
     """[n, d]."""
     matrix: NDArray[np.floating[Any]]
     """[d, dim]."""
     offset: NDArray[np.floating[Any]] | None
-    """Added to queries that were mapped [d]."""
+    """Added to a query after `matrix` [d]."""
     metric: int
-    """Faiss's number of the metric of both walk and refine."""
+    """Faiss's number of the metric of both search and refine."""
 
 
 def _routing_of(space: RoutingSpace, base: BaseVectors) -> _Routing:
-    """A space in the metric that answers are ranked by."""
+    """The routing vectors of a space, in the metric by which answers are ranked."""
     rows = decode_rows(space)
     eye = np.eye(base.dim, dtype=np.float32)
     matrix = eye if space.query_matrix is None else space.query_matrix
     if space.scorer == "l2":
         if base.metric == "ip" or space.bias is not None:
-            raise ValueError("expected a space that routes by inner product, as answers are ranked")
+            got = "l2 for metric ip" if base.metric == "ip" else "l2 with a bias"
+            raise ValueError(f"expected a space that routes by inner product, got {got}")
         return _Routing(rows, matrix, None, faiss.METRIC_L2)
     bias = np.zeros(len(rows)) if space.bias is None else space.bias.astype(np.float64)
     centred = rows - rows.mean(axis=0, dtype=np.float64)
@@ -165,7 +174,7 @@ def _lifted(
     bias: NDArray[np.float64],
     base: BaseVectors,
 ) -> _Routing:
-    """Inner products as l2 distances, of numbers no larger than they need be for float32."""
+    """Inner products as l2 distances, centred and scaled to keep float32 precision."""
     some = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_some, d]
     middle = some.mean(axis=0)
     bias = bias + rows @ middle
@@ -192,7 +201,7 @@ def _transform(matrix: NDArray[np.floating[Any]], offset: NDArray[np.floating[An
 
 
 def _with_one_entry(graph: Graph) -> Graph:
-    """The graph, or one with all its entries in a layer on top, where each leads to any other."""
+    """The graph; several entries become an upper layer in which each leads to all others."""
     entries = np.unique(graph.entries)
     if len(entries) == 1:
         return graph
@@ -202,9 +211,9 @@ def _with_one_entry(graph: Graph) -> Graph:
 
 
 def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -> Any:
-    """Faiss's HNSW over these vectors with the links of a graph."""
+    """A faiss HNSW over these vectors with the neighbours of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
-    links = max(2, -(-layers[0].shape[1] // 2))  # faiss has twice as many at the bottom
+    links = max(2, -(-layers[0].shape[1] // 2))  # M; the bottom layer has 2M
     index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
     for level, lists in enumerate(layers[1:], start=1):
         index.hnsw.set_nb_neighbors(level, lists.shape[1])
@@ -231,7 +240,7 @@ def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -
 
 
 def _labelled(index: Any, labels: NDArray[np.int64]) -> Any:
-    """An index whose answers have these names; faiss takes it empty only, so it is put in later."""
+    """An IndexIDMap of an index; faiss wants it empty at first, so it is put in afterwards."""
     named = faiss.IndexIDMap(faiss.IndexFlat(index.d, index.metric_type))
     faiss.copy_array_to_vector(labels, named.id_map)
     named.index, named.ntotal = index, index.ntotal

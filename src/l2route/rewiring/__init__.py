@@ -1,1 +1,1 @@
-"""Better edges for a graph: refined, connected, without some of its vertices."""
+"""Changes of a graph: refine, connect, remove vertices, renumber."""

@@ -1,4 +1,4 @@
-"""Edges for vertices that no walk from the entries would find."""
+"""Edges to vertices that cannot be reached from the entries."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from l2route.search.searcher import Searcher
 from l2route.search.space import original_space
 
 MAX_SOURCES = 64
-"""Vertices near a lost one that are asked for a place in their lists, at the most."""
+"""Maximum number of vertices tried as the new in-neighbour of an unreachable one."""
 ROOT, LOST = -1, -2
-"""In place of the vertex that one is reached by: it is an entry, or not reached."""
+"""In place of a parent in the breadth-first tree: for an entry, and for an unreachable vertex."""
 BLOCK = 10_000
-"""Vertices that are searched for at a time."""
+"""Vertices searched at a time."""
 
 
 def connect_graph(
@@ -26,15 +26,15 @@ def connect_graph(
     n_threads: int = 0,
     wanted: NDArray[np.bool_] | None = None,
 ) -> Graph:
-    """Change a few edges of the bottom layer so that all vertices are reached from the entries.
+    """Change a few edges of the bottom layer so that all vertices are reachable from the entries.
 
-    The same graph if they are.
+    If they are already, the graph itself is returned.
 
     Args:
         graph: a graph over the vectors.
         base: the vectors.
-        n_threads: threads to use; 0 for all cores. The graph is the same for any number.
-        wanted: vertices that have to be reached [n]; all by default.
+        n_threads: threads; 0 for all cores. The graph is the same for any number.
+        wanted: vertices that must be reachable [n]; all by default.
     """
     parents = np.full(graph.n_vertices, LOST, dtype=np.int32)
     parents[graph.entries] = ROOT
@@ -48,7 +48,7 @@ def connect_graph(
     sources, nearness = nearest_found(searcher, lost, k, n_threads)
     neighbors = graph.neighbors.copy()
     rng = np.random.default_rng(0)
-    for at in np.argsort(nearness, kind="stable"):  # of each lost part, its nearest vertex
+    for at in np.argsort(nearness, kind="stable"):  # nearest vertex of a component first
         vertex = lost[at]
         if parents[vertex] == LOST:
             _link(neighbors, parents, vertex, sources[at], rng)
@@ -63,7 +63,7 @@ def nearest_found(
     n_threads: int,
     progress: Progress = ignore,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """What a search finds for these base vectors [n_ids, k], and how far the nearest is [n_ids]."""
+    """Search for base vectors: ids found [n_ids, k] and distance to the nearest [n_ids]."""
     vectors = searcher.base.vectors()
     found = np.empty((len(ids), k), dtype=np.int32)
     nearness = np.empty(len(ids), dtype=np.float32)
@@ -81,7 +81,7 @@ def nearest_found(
 def _follow(
     neighbors: NDArray[np.int32], parents: NDArray[np.int32], frontier: NDArray[np.integer[Any]]
 ) -> None:
-    """Write down by whom each lost vertex is reached first, breadth first from a frontier."""
+    """Extend the breadth-first tree `parents` from a frontier to all vertices reachable from it."""
     while len(frontier):
         reached = neighbors[frontier]
         sources = np.broadcast_to(frontier[:, None], reached.shape)
@@ -97,21 +97,22 @@ def _link(
     sources: NDArray[np.int32],
     rng: np.random.Generator,
 ) -> None:
-    """Make a vertex the neighbour of the first of these that has a place for it.
+    """Make a vertex a neighbour of the first source that has room for it.
 
-    A place is free, or is the last one whose vertex is reached by another way. If none of them has
-    one, all neighbours of the first are reached through it; then a way down from there, chosen at
-    random so that no way grows long, ends where there is a place, at a leaf at the latest.
+    A source has room if its list is not full, or if a neighbour has another parent in the
+    breadth-first tree: the last such neighbour is replaced. If no source has room, all neighbours
+    of the first one are its children in the tree. A random path down the tree then reaches a vertex
+    with room, at the latest a leaf. It is random so that no path grows long.
     """
     for source in sources[sources >= 0]:
-        if _give_place(neighbors, parents, vertex, source):
+        if _replace_neighbor(neighbors, parents, vertex, source):
             return
     source = sources[0]
-    while not _give_place(neighbors, parents, vertex, source):
+    while not _replace_neighbor(neighbors, parents, vertex, source):
         source = rng.choice(neighbors[source])
 
 
-def _give_place(
+def _replace_neighbor(
     neighbors: NDArray[np.int32],
     parents: NDArray[np.int32],
     vertex: np.integer[Any],

@@ -1,4 +1,4 @@
-"""Better neighbours for every vertex of a graph that is there."""
+"""Refining: new neighbours for every vertex of a graph."""
 
 from dataclasses import replace
 from operator import index as index_of
@@ -17,11 +17,11 @@ from l2route.search.searcher import MAX_THREADS, Searcher
 from l2route.search.space import original_space
 
 N_CANDIDATES = 48
-"""Nearest vertices that a vertex's neighbours are chosen from, beside those it has."""
+"""Default number of nearest vertices among the candidates."""
 ALPHA = 1.15
-"""How much nearer, in squared distances, another neighbour must be to make one superfluous."""
+"""Default of: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c)."""
 MIN_DEGREE = 2
-"""Neighbours of a vertex, at the least: with one, a graph is a chain."""
+"""Minimum degree: with one neighbour per vertex, a graph is a chain."""
 
 
 def refine_graph(
@@ -34,22 +34,21 @@ def refine_graph(
     n_threads: int = 0,
     progress: Progress | None = None,
 ) -> Graph:
-    """Give every vertex new neighbours: near, not near each other, and mutual where they fit.
+    """Choose new neighbours for every vertex: near it, and far from each other.
 
-    They are chosen from what the graph finds nearest to the vertex and from the neighbours that it
-    has. Upper layers and entries stay. Of vectors that are equal, the first is chosen for; the
-    others stand behind it. A vertex that no walk from the entries would find becomes a neighbour
-    of one that is found.
+    Candidates of v are the vertices that a search finds nearest, and its present neighbours. They
+    are taken nearest first: drop c if a kept p has alpha·d²(p, c) < d²(v, c). Edges are made mutual
+    where the lists have room. Upper layers and entries stay. Only the first of equal vectors is
+    refined; its copies are attached to it. Unreachable vertices are connected.
 
     Args:
         graph: a graph over the vectors.
         base: the vectors.
-        degree: largest number of neighbours, at least 2; by default as it is.
-        n_candidates: nearest vertices to choose from.
-        alpha: a neighbour is left out if a nearer one is so many times nearer to it than the vertex
-            is, in squared distances; at least 1.
-        n_threads: threads to use; 0 for all cores. The graph is the same for any number.
-        progress: called with vertices done and in all while the nearest are sought.
+        degree: maximum number of neighbours, at least 2; by default as now.
+        n_candidates: number of nearest vertices among the candidates.
+        alpha: see above; at least 1, at which the fewest neighbours are kept.
+        n_threads: threads; 0 for all cores. The graph is the same for any number.
+        progress: called with vertices done and in total while candidates are searched.
     """
     check_refinement(degree, n_candidates, alpha, n_threads)
     n_threads = min(index_of(n_threads), MAX_THREADS)
@@ -79,7 +78,7 @@ def check_refinement(
     alpha: float = ALPHA,
     n_threads: int = 0,
 ) -> None:
-    """Refuse numbers that no graph can be refined with."""
+    """Refuse values out of range."""
     if degree is not None and index_of(degree) < MIN_DEGREE:
         raise ValueError(f"expected a degree of at least {MIN_DEGREE} to refine, got {degree}")
     if index_of(n_candidates) < 1:
@@ -93,19 +92,19 @@ def check_refinement(
 def _candidates(
     graph: Graph, base: BaseVectors, n_candidates: int, n_threads: int, progress: Progress
 ) -> NDArray[np.int32]:
-    """What each vertex's neighbours are chosen from: the nearest found, and those that it has."""
+    """Candidates of each vertex: the nearest found, and its present neighbours [n, *]."""
     n = graph.n_vertices
-    k = min(n_candidates + 1, n)  # the vertex itself is found too
+    k = min(n_candidates + 1, n)  # the vertex itself is found as well
     searcher = Searcher(graph, original_space(base), base)
     nearest, _ = nearest_found(searcher, np.arange(n), k, n_threads, progress)
     return np.concatenate([nearest, graph.neighbors], axis=1)
 
 
 def _rows_by_distance(base: BaseVectors) -> NDArray[np.float32]:
-    """Padded vectors between which l2 tells how near they are.
+    """Padded vectors for pruning by l2.
 
-    Inner products are no distances. With one dimension more, so that all vectors have the length of
-    the longest, those nearest to a query by l2 are those with the largest inner products.
+    For ip, a dimension is appended that gives all vectors the length of the longest: then the
+    nearest by l2 are those with the largest inner products.
     """
     if base.metric != "ip":
         is_float = base.rows.dtype == np.float32
@@ -117,7 +116,7 @@ def _rows_by_distance(base: BaseVectors) -> NDArray[np.float32]:
 
 
 def _without_copies(graph: Graph, duplicates: Duplicates) -> Graph:
-    """The graph of the first of all equal vectors; whoever led to a copy leads to it."""
+    """The graph over the distinct vectors; edges to a copy lead to the first equal vector."""
     owners = duplicates.owners
 
     def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:

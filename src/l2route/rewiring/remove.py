@@ -1,4 +1,4 @@
-"""A graph without some of its vertices, that walks cross as they did before."""
+"""Removing vertices from a graph, with new edges past them."""
 
 from typing import Any
 
@@ -11,29 +11,28 @@ from l2route.rewiring.connect import connect_graph
 from l2route.search.base import BaseVectors
 
 N_OFFERED = 2
-"""Vertices that one that goes offers in its place, at the most."""
+"""Maximum number of substitutes that a removed vertex offers."""
 BLOCK = 4096
-"""Rows that are worked on at a time."""
+"""Rows processed at a time."""
 
 Ids = NDArray[np.integer[Any]]
 
 
 def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) -> Graph:
-    """Take vertices out of all layers; those that are left keep their order and get new numbers.
+    """Remove vertices from all layers; the others are renumbered in the same order.
 
-    A vertex that goes leaves its place in others' lists to its own nearest neighbours, so that a
-    walk by way of it now goes past it. Where it has none left, its neighbours' neighbours take
-    their part, and so on. Vertices that could be reached from the entries before, and cannot now,
-    become neighbours of some that can.
+    In the lists of others a removed vertex is replaced by its own nearest neighbours that remain,
+    so that a search gets past it. If none of them remains, their neighbours are used, and so on.
+    Vertices that were reachable from the entries are connected again if they no longer are.
 
     Args:
         graph: the graph.
         base: the vectors of its vertices.
-        gone: which of them go [n].
+        gone: True for the vertices to remove [n].
     """
     kept = np.flatnonzero(~gone)
     if not len(kept):
-        raise ValueError(f"expected vertices to be left, got {len(gone)} that go")
+        raise ValueError(f"expected a vertex to remain, got all {len(gone)} to remove")
     left = BaseVectors.of(base.vectors()[kept], base.metric)
     upper = tuple(
         UpperLayer(_renumbered(layer.vertices[~gone[layer.vertices]], kept), lists)
@@ -51,12 +50,12 @@ def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) ->
 
 
 def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:
-    """Vertices by their places among those that are left; −1 stays."""
+    """New numbers of vertices: their places among those that remain; −1 stays −1."""
     return np.where(ids < 0, -1, np.searchsorted(kept, ids)).astype(np.int32)
 
 
 def _nearest(vector: NDArray[np.float32], base: BaseVectors, ids: Ids) -> NDArray[np.int32]:
-    """The nearest to a vector of some vertices [1]."""
+    """The vertex of `ids` nearest to a vector [1]."""
     distances = base.exact_distances(vector[None], ids[None])[0]
     return np.array([ids[distances.argmin()]], dtype=np.int32)
 
@@ -64,14 +63,14 @@ def _nearest(vector: NDArray[np.float32], base: BaseVectors, ids: Ids) -> NDArra
 def _lists_without(
     vertices: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_], kept: Ids
 ) -> NDArray[np.int32]:
-    """Neighbour lists of one layer's vertices that are left, in their new numbers [n_left, width].
+    """Neighbour lists of the remaining vertices of a layer, in new numbers [n_left, width].
 
     Args:
         vertices: the layer's vertices, ascending [m].
         lists: their neighbours, padded with −1 [m, width].
         base: vectors.
-        gone: vertices that go [n].
-        kept: vertices that are left, ascending.
+        gone: True for removed vertices [n].
+        kept: remaining vertices, ascending.
     """
     is_gone = gone[vertices]
     going = vertices[is_gone]
@@ -87,17 +86,17 @@ def _lists_without(
 def _offers(
     going: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    """Whom each vertex that goes offers in its place, nearest to it first [n_going, n_offered]."""
+    """Substitutes of each removed vertex, nearest to it first [n_going, n_offered]."""
     missing = (lists < 0) | gone[lists]
     offers = compact_rows(np.where(missing, -1, lists))
     bare = np.flatnonzero(offers[:, 0] < 0) if len(going) else np.zeros(0, dtype=np.int64)
     while len(bare):
-        near = np.where(lists[bare] < 0, -1, np.searchsorted(going, lists[bare]))  # all are going
+        near = np.where(lists[bare] < 0, -1, np.searchsorted(going, lists[bare]))  # all are removed
         theirs = np.where((near < 0)[:, :, None], -1, offers[near]).reshape(len(bare), -1)
         offers[bare] = compact_rows(theirs)[:, : offers.shape[1]]
         still = bare[offers[bare, 0] < 0]
         if len(still) == len(bare):
-            break  # nobody is left that they lead to
+            break  # no path leads to a vertex that remains
         bare = still
     vectors = base.vectors()
     for begin in range(0, len(going), BLOCK):
@@ -115,9 +114,9 @@ def _bridged(
     offered: NDArray[np.int32],
     gone: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """Neighbours [m, width] that stay, and in place of the others first choices, then second ones.
+    """Remaining neighbours, then first substitutes of the removed ones, then second ones.
 
-    As many as there are places, none twice and none its own neighbour.
+    As many as fit [m, width], without repeats and without the vertex itself.
     """
     is_gone = (rows >= 0) & gone[rows]
     places = np.searchsorted(going, np.where(is_gone, rows, going[0]))
