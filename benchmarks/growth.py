@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import RoutingIndex
+from l2route.models.collapse import space_of
 from l2route.models.features import vertex_features
-from l2route.models.protocol import space_of
 from l2route.search.space import original_space
-from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS, HopOracle
-from l2route.training.problem import CHOOSING, calibrate_sharpness, pose
+from l2route.training.problem import CHOOSING, pose
 from l2route.training.run import FILTER_WALKS
+from l2route.training.start import calibrate_sharpness, make_model
 from measuring import peak_mb, print_table, timed
 from rollouts import walks_per_second
 
@@ -61,12 +61,15 @@ def rows(n: int, n_queries: int, arguments: argparse.Namespace) -> list[list[str
     features, _ = timed(lambda: vertex_features(index.graph, base))
     oracle = HopOracle(index.graph, problem.targets[:BLOCK_TARGETS].ravel())
     hops, _ = timed(lambda: oracle.prefetch([0]))
-    plain = original_space(index.base)
-    model = make_model(problem, options, plain, calibrate_sharpness(problem, options))
+    spending, plain = options.spending, original_space(index.base)
+    model = make_model(problem, options, spending, plain, calibrate_sharpness(problem, spending))
     speed = walks_per_second(problem, model, options, FILTER_WALKS, arguments.repeats)
     validation, _ = timed(
         lambda: problem.recalls(
-            space_of(model, index.dim, index.dim, problem.scale, options.rerank), options, CHOOSING
+            space_of(model, index.dim, index.dim, problem.scale, spending.rerank),
+            spending,
+            CHOOSING,
+            arguments.threads,
         )
     )
     per_step = 1000 * FILTER_WALKS / speed

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from l2route.index import RoutingIndex, load
 from l2route.search.space import original_space
-from l2route.training.loop import make_model
 from l2route.training.options import LearnOptions
 from l2route.training.oracle import HopOracle
-from l2route.training.problem import Problem, calibrate_sharpness, pose
+from l2route.training.problem import Problem, pose
 from l2route.training.rollout import Rollouts, WalkOptions
+from l2route.training.start import calibrate_sharpness, make_model
 
 
 class Table(torch.nn.Module):
@@ -67,7 +67,8 @@ def walks_per_second(
     """Median over repetitions of one batch, all gradients included."""
     batch = np.arange(min(n_walks, len(problem.train)))
     oracle = HopOracle(problem.graph, problem.targets[batch].ravel(), max_blocks=len(batch))
-    walk = WalkOptions.of(options, options.budget - options.rerank, problem.base.dim)
+    budget, rerank = options.spending.budget, options.spending.rerank
+    walk = WalkOptions.of(options, budget - rerank, rerank, problem.base.dim)
     queries = problem.train[batch] * np.float32(problem.scale)
     rollouts = Rollouts(problem.graph, queries, problem.hidden[batch], oracle, walk)
     seconds = []
@@ -101,11 +102,12 @@ def main() -> None:
     )
     graph = index.graph.entered_at(index.graph.entries)
     problem = pose(graph, index.base, sample_queries(index, 2 * arguments.batch), options)
-    sharpness = calibrate_sharpness(problem, options)
+    spending, plain = options.spending, original_space(index.base)
+    sharpness = calibrate_sharpness(problem, spending, arguments.threads)
     vectors = np.ascontiguousarray(index.base.vectors()) * np.float32(problem.scale)
     models = {
         "a vector for each vertex": Table(vectors, sharpness),
-        "filter": make_model(problem, options, original_space(index.base), sharpness),
+        "filter": make_model(problem, options, spending, plain, sharpness),
     }
     torch.set_num_threads(1)
     print(f"{len(index):,} vertices × {index.dim}, {arguments.threads} threads")

@@ -2,8 +2,8 @@
 
     python examples/own_model.py
 
-This one moves every vector towards the mean of its neighbours, by a share per dimension that it
-learns, and learns what a vertex gains for each doubling of the links that lead to it.
+This one moves every vector towards the mean of its neighbours, by a learned fraction per dimension,
+and adds a learned constant to a vertex's score for each doubling of its in-degree.
 """
 
 import argparse
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from l2route import RoutingIndex
 from l2route.data.public import demo_words
 from l2route.models.features import propagate
+from l2route.models.protocol import unit_scale
 
 
 class Surroundings(nn.Module):
-    """Score α(⟨x + w∘(Ax − x), q⟩ − |x|²/2 + c·log₂(links to v)); w and c are learned."""
+    """Score α(⟨x + w∘(Ax − x), q⟩ − |x|²/2 + c·log₂(1 + in-degree)); w and c are learned."""
 
     def __init__(self, index: RoutingIndex, sharpness: float = 40.0) -> None:
         super().__init__()
-        vectors = np.ascontiguousarray(index.base.vectors())
-        vectors /= np.sqrt((vectors**2).sum(axis=1).mean())
+        vectors = index.base.vectors() * unit_scale(index.base.vectors())
         links = index.graph.neighbors[index.graph.neighbors >= 0]
         n_links = np.bincount(links, minlength=len(vectors))
         self.sharpness = sharpness

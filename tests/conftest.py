@@ -1,31 +1,17 @@
 """Fixtures: small graphs and indexes that several tests search."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import settings
-from numpy.typing import NDArray
 
-from indexes import INDEXES
+from indexes import INDEXES, SmallWorld
 from l2route.graph.build import GraphOptions, build_graph
-from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
-from l2route.search.space import RoutingSpace, original_space
+from l2route.search.space import original_space
 
 settings.register_profile("l2route", deadline=None)
 settings.load_profile("l2route")
-
-
-@dataclass(frozen=True)
-class SmallWorld:
-    """A graph with the vectors it was built on and queries of the same kind."""
-
-    base: BaseVectors
-    graph: Graph
-    space: RoutingSpace
-    queries: NDArray[np.float32]
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import hnswlib
 import numpy as np
+from numpy.typing import NDArray
 
 from l2route.graph.build import GRAPH_KINDS, GraphOptions, build_graph
+from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
 from l2route.interop.hnswlib_import import from_hnswlib
 from l2route.search.base import BaseVectors
@@ -21,6 +24,16 @@ RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(N, DIM)).astype(np.float32)
 QUERIES = RNG.normal(size=(40, DIM)).astype(np.float32)
 VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class SmallWorld:
+    """A graph with the vectors it was built on and queries of the same kind."""
+
+    base: BaseVectors
+    graph: Graph
+    space: RoutingSpace
+    queries: NDArray[np.float32]
 
 
 def built(**options: Any) -> RoutingIndex:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import index as index_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
 from l2route.search.base import BaseVectors
 from l2route.search.calibrate import calibrate
 from l2route.search.codes import Compression
-from l2route.search.limits import DEFAULT_BUDGET, Limits, check_alone
+from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Plan, Searcher
 from l2route.search.setting import Setting
@@ -38,15 +38,12 @@ from l2route.state.current import Current
 from l2route.state.info import info
 from l2route.state.persist import read_state, write_state
 from l2route.state.state import IndexState
+from l2route.training.options import LearnKeywords, LearnOptions, with_keywords
 
 if TYPE_CHECKING:  # serving never imports torch
-    from l2route.models.protocol import RoutingModel
     from l2route.training.log import Event
-    from l2route.training.options import ModelName, Objective
     from l2route.training.report import Report
 
-DEFAULT_RERANK = 8
-"""True distances of those that learning is for, unless there are more neighbours to find."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -265,125 +262,64 @@ class RoutingIndex:
     def learn(
         self,
         queries: object,
-        budget: int | None = None,
-        rerank: int | None = None,
-        dim: int | None = None,
-        model: "ModelName | RoutingModel" = "filter",
-        minutes: float = 5.0,
-        seed: int = 0,
+        options: LearnOptions | None = None,
         *,
-        k: int = 1,
-        recall: float | None = None,
         neighbors: object = None,
-        objective: "Objective" = "imitation",
-        hidden_dim: int | None = None,
-        steps: int | None = None,
-        n_threads: int = 0,
-        count_repeats: bool = False,
-        memory_gb: float | None = None,
         checkpoint: str | Path | None = None,
         log: str | Path | None = None,
         cache: str | Path | None = None,
         progress: Progress | None = None,
         on_event: "Callable[[Event], None] | None" = None,
+        **few: Unpack[LearnKeywords],
     ) -> "Report":
-        """Learn from a query log where to walk; searches use it from then on.
+        """Learn a routing space from a query log; searches use it if it is better.
 
-        Repeats in the log are found first, and validation queries are cut from what is distinct. On
-        one half of them the best state is chosen, on the other half it has to be better, with a
+        Validation queries are held out from the distinct queries of the log. On one half of them
+        the best state is chosen. On the other half the learned space has to be better, with a
         confidence of 99%, than the plain space of its dimension, than the original vectors and than
-        what searches use now: at the budget, or at the recall, that is learned for. If it is not,
-        or if there are too few queries to tell, the index stays as it is and the report says so.
-        What is kept replaces what was learned before, compressed or not. Up to 2,000 validation
-        queries are kept in the index, as by `validate_with`.
+        the space that searches use now: at the budget, or at the recall, that is the training
+        target. If it is not, or if there are too few queries to tell, the index keeps its spaces
+        and the report says why. A learned space that is kept replaces an earlier one, compressed or
+        not. Up to 2,000 validation queries are kept in the index, as by `validate_with`.
 
         Args:
-            queries: training queries [n_queries, dim], of the kind that will be asked.
-            budget: total distance computations per query to learn for; 256 if not given.
-            rerank: how many of them are true distances at the end; 8 if not given, or k if more.
-            dim: routing dimension; smaller than the original one, queries are projected.
-            model: filter, gcn, ffn, or a model of one's own (see l2route.models.protocol).
-            minutes: time at the most, from the first line to the last: queries are left out whose
-                true neighbours would take too long to find.
-            seed: seed of every random choice.
-            k: nearest neighbours that are to be found, at most `rerank`: what searches ask for.
-            recall: recall@k to learn for, in place of budget and rerank, which are then those that
-                reach it without learning, with a rerank of at least 2k. Better is what reaches it
-                at less cost.
-            neighbors: true neighbours of the queries, called as answers call them [n_queries, at
-                least k], nearest first; found by an exact search if not given. Those of validation
-                queries are found in any case.
-            objective: imitation, teacher or topk.
-            hidden_dim: hidden units of gcn and ffn (1024 if not given) or of the filter (none).
-            steps: number of steps instead of minutes; such runs are reproducible to the last bit.
-            n_threads: threads to use; 0 for all cores.
-            count_repeats: learn from a query as often as it stands in the log; otherwise once.
-            memory_gb: memory for hops to targets in 10⁹ bytes; if not given 6.4, or half of what is
-                free if that is less. `l2route.training.footprint.expected_bytes` tells the peak.
-            checkpoint: file that keeps the state of the run, and that a run goes on from.
-            log: file that an event per validation is appended to, as JSON lines; TensorBoard's, if
-                it is installed, go into a directory beside it, of the same name and `.tb`.
-            cache: directory that keeps true neighbours and hops for the next run on the same graph
+            queries: training queries [n_queries, dim], distributed like those of later searches.
+            options: how to learn; see `LearnOptions` for all options and their defaults.
+            neighbors: true neighbours of the queries by the ids of answers [n_queries, at least k],
+                nearest first; found by an exact search if not given. Those of validation queries
+                are found in any case.
+            checkpoint: file that the state of the run is saved to, and resumed from if it exists.
+            log: file that an event per validation is appended to, as JSON lines; TensorBoard's
+                events, if it is installed, go to the directory of this name and `.tb`.
+            cache: directory that keeps true neighbours and hops for later runs on the same graph
                 and queries: half a byte per target and vertex, 5 GB for 100,000 of both.
-            progress: called with queries done and in all while true neighbours are found.
+            progress: called with queries done and in total while true neighbours are found.
             on_event: called after every validation.
+            **few: options by name, which override those in `options`. `model` may also be a model
+                of one's own, see l2route.models.protocol.
         """
+        chosen, model = with_keywords(options, few)
         try:
-            from l2route.training.checkpoint import read_sizes
-            from l2route.training.clock import Clock
-            from l2route.training.loop import learn_space
-            from l2route.training.options import LearnOptions
-            from l2route.training.problem import pose
+            from l2route.training.train import train
         except ImportError as error:
             raise ImportError(f"learning needs: {install('train')}") from error
-        own = None if isinstance(model, str) else model
-        if recall is not None and not budget is rerank is None:
-            raise ValueError("expected a recall, or else budget and rerank, got both")
-        options = LearnOptions(
-            budget=DEFAULT_BUDGET if budget is None else budget,
-            rerank=max(DEFAULT_RERANK, k) if rerank is None else rerank,
-            k=k,
-            recall=recall,
-            dim=dim,
-            model=model if isinstance(model, str) else "filter",
-            objective=objective,
-            hidden_dim=hidden_dim,
-            minutes=minutes,
-            steps=steps,
-            seed=seed,
-            n_threads=n_threads,
-            count_repeats=count_repeats,
-            memory_gb=memory_gb,
-        )
-        clock = Clock(options.time_limit)
-        saved = None if checkpoint is None else Path(checkpoint)
-        kept = None if cache is None else Path(cache)
         before = self._current.state
-        problem = pose(
+        space, report = train(
             before.graph,
             before.base,
             queries,
-            options,
-            progress,
-            kept,
-            None if neighbors is None else before.rows_of(neighbors),
-            clock,
-            None if saved is None or not saved.exists() else read_sizes(saved),
-        )
-        warn_of_doubts(problem.validation, before.base)
-        space, report = learn_space(
-            problem,
-            options,
-            model=own,
-            rivals=before.rivals(options.dim),
-            checkpoint=saved,
+            chosen,
+            model,
+            neighbors=None if neighbors is None else before.rows_of(neighbors),
+            rivals=before.rivals(chosen.dim),
+            checkpoint=None if checkpoint is None else Path(checkpoint),
             log=None if log is None else Path(log),
-            cache=kept,
+            cache=None if cache is None else Path(cache),
+            progress=progress,
             on_event=on_event,
-            clock=clock,
         )
         better = space if report.is_better else None
-        self._current.swap(before, changes.learned(before, better, problem.to_keep()))
+        self._current.swap(before, changes.learned(before, better, report.validation))
         return report
 
     def compress(

@@ -133,7 +133,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("learn nowhere --queries nothing.npy --budget 0", "budget"),
         ("learn nowhere --queries nothing.npy -k 9 --rerank 8", "rerank"),
         ("learn nowhere --queries nothing.npy --recall 1.5", "recall"),
-        ("learn nowhere --queries nothing.npy --recall 0.9 --budget 100", "--recall"),
+        ("learn nowhere --queries nothing.npy --recall 0.9 --budget 100", "a recall"),
         ("search nowhere --queries nothing.npy -k 0", "-k"),
         ("search nowhere --queries nothing.npy --ef 0", "ef"),
         ("search nowhere --queries nothing.npy --budget 0", "budget"),

@@ -21,9 +21,8 @@ from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, Compression
 from l2route.search.space import RoutingSpace
-from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
-from l2route.training.problem import pose
+from l2route.training.train import train
 
 WORDS = demo_words(n_base=2_000, n_learn=1_500, n_query=300).dataset
 METRICS: tuple[Metric, ...] = ("l2", "cosine", "ip")
@@ -264,7 +263,7 @@ def learned_where_little_differs(metric: Metric, dim: int | None) -> RoutingInde
     drawn[:, 0] = 1 + 1e-6 * drawn[:, 0]
     index = RoutingIndex.build(drawn[:2_000], metric, degree=12, ef_construction=60, entry="medoid")
     options = LearnOptions(budget=128, rerank=10, steps=60, dim=dim)
-    space, _ = learn_space(pose(index.graph, index.base, drawn[2_000:], options), options)
+    space, _ = train(index.graph, index.base, drawn[2_000:], options)
     return RoutingIndex(index.base, index.graph, [space])
 
 

@@ -89,14 +89,14 @@ def test_what_was_learned_is_measured_even_if_it_is_worse(
     source = Source.of(Dataset.read(make_file(tmp_path)))
     cell = Cell("sift_tiny", "learned", 128, 1, 8, 120)
     job = Job.of(cell, Method("", space="learned"), source, MINUTES, 0)
-    real = jobs.learn_space
+    real = jobs.train
 
     def scramble(*given: Any, **more: Any) -> Any:
         space, report = real(*given, **more)
         rows = np.random.default_rng(0).permutation(space.rows)
         return replace(space, rows=rows), replace(report, contests=())
 
-    monkeypatch.setattr(jobs, "learn_space", scramble)
+    monkeypatch.setattr(jobs, "train", scramble)
     outcome = Workshop(source, tmp_path, 0).run(job)
     truth = Workshop(source, tmp_path, 0).truth(source.data.query).ids[:, 0]
     assert outcome.facts["is_better"] is False

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from l2route.cli.app import main
 from l2route.graph.graph import Graph
-from l2route.models.protocol import space_of
+from l2route.models.collapse import space_of
 from l2route.reproduce import toy
 from l2route.reproduce.toy import Perceptron, Toy, World
 from l2route.reproduce.toy_plot import Drawing, Panel, draw_toy

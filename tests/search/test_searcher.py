@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from beam_search_twin import beam_search, check_found, random_graph
-from conftest import SmallWorld
+from indexes import SmallWorld
 from l2route import _core
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph

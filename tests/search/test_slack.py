@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from beam_search_twin import Slack, check_found, random_graph, slack_search
-from conftest import SmallWorld
+from indexes import SmallWorld
 from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from conftest import SmallWorld
+from indexes import SmallWorld
 from l2route.data.vectors import Metric
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.search.base import BaseVectors

@@ -1,13 +1,11 @@
 """Laws of learning for a recall."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from l2route import RoutingIndex
-from l2route.data.public import demo_words
 from l2route.search.calibrate import calibrate
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
@@ -16,18 +14,15 @@ from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation
 from l2route.training.aim import SHARES, RecallAim
 from l2route.training.clock import Clock
-from l2route.training.loop import learn_space, make_model, plain_space
+from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
 from l2route.training.problem import CHOOSING, Problem, pose
 from l2route.training.run import Run
+from l2route.training.start import make_model, plain_space
+from learning import words
 
 DIM, K, RECALL = 16, 5, 0.8
 OPTIONS = LearnOptions(k=K, dim=DIM, recall=RECALL, steps=80, batch_size=200, n_validation=300)
-
-
-def words() -> Any:
-    """Real vectors, few enough for a test."""
-    return demo_words(n_base=4_000, n_learn=10_000, n_query=500).dataset
 
 
 def graph() -> RoutingIndex:
@@ -58,9 +53,9 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     setting, n_bytes = calibrate(searcher, validation, K, RECALL)
     found = searcher.search(validation.queries, K, limits=setting.limits)
     assert validation.judge(problem.base, K)(found.ids) >= RECALL
-    assert aim.options.rerank == max(setting.rerank, 2 * K)
+    assert aim.spending.rerank == max(setting.rerank, 2 * K)
     routed = np.ceil(found.n_routing.mean())
-    assert aim.options.budget == np.ceil(routed * DIM / 50 + DIM + aim.options.rerank)
+    assert aim.spending.budget == np.ceil(routed * DIM / 50 + DIM + aim.spending.rerank)
     assert aim.plain_cost == n_bytes
     expected = (
         found.n_routing.mean() * DIM * 4 + found.n_rerank.mean() * problem.base.rows[0].nbytes
@@ -119,8 +114,10 @@ def test_equal_spaces_are_not_better(problem: Problem, plain: RoutingSpace) -> N
 
 def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: RoutingSpace) -> None:
     """None of the way ranks like the plain space, all of it is what was best."""
-    options = replace(OPTIONS, budget=96, steps=30)
-    run = Run(problem, options, make_model(problem, options, plain, 40.0), None, None, Clock(None))
+    options = replace(OPTIONS, recall=None, budget=96, steps=30)
+    spending = options.spending
+    model = make_model(problem, options, spending, plain, 40.0)
+    run = Run(problem, options, spending, model, Clock(None))
     for _ in run.events():
         pass
     queries = problem.validation.queries
@@ -132,7 +129,7 @@ def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: Routing
     )
     assert (own.ids == start.ids).mean() > 0.98
     assert (own.ids == end.ids).mean() < 0.95
-    assert problem.recalls(run.space_at(1.0), options, CHOOSING).mean() == run.best
+    assert problem.recalls(run.space_at(1.0), spending, CHOOSING).mean() == run.best
 
 
 def test_a_space_learned_for_a_recall_reaches_it_with_fewer_bytes() -> None:

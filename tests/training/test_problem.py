@@ -20,7 +20,8 @@ from l2route.training.base_queries import base_as_queries, look_alike, nearest_o
 from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS
-from l2route.training.problem import CHOOSING, CONFIRMING, Problem, find_hubs, pose
+from l2route.training.problem import CHOOSING, CONFIRMING, Problem, pose
+from l2route.training.start import N_ASKED, find_hubs
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
 DIM = 8
@@ -136,7 +137,7 @@ def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
     space = original_space(index.base)
     queries = problem.validation.queries
     found = Searcher(index.graph, space, index.base).search(
-        queries, 3, limits=Limits(OPTIONS.budget)
+        queries, 3, limits=Limits(OPTIONS.spending.budget)
     )
     true = exact_neighbors(index.base.vectors(), queries, 100).ids
     np.testing.assert_array_equal(problem.validation.neighbors, true)
@@ -144,10 +145,10 @@ def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
         [len(set(a) & set(b)) / 3 for a, b in zip(found.ids, true[:, :3], strict=True)]
     )
     for part in (CHOOSING, CONFIRMING):
-        np.testing.assert_allclose(problem.recalls(space, options, part), shares[part])
+        np.testing.assert_allclose(problem.recalls(space, options.spending, part), shares[part])
     assert len(shares[CHOOSING]) == len(shares[CONFIRMING]) == 100
     with pytest.raises(ValueError, match="expected k of at most 2000, got 2001"):
-        pose_on(index, draw(1000, 1), replace(OPTIONS, k=2001, rerank=2001))
+        pose_on(index, draw(1000, 1), replace(OPTIONS, k=2001, rerank=2001, budget=3000))
     with pytest.raises(ValueError, match=r"expected k in \[1, 4\], the rerank, got 5"):
         replace(OPTIONS, k=5)
 
@@ -168,13 +169,13 @@ def test_the_oracle_holds_no_more_than_it_may(index: RoutingIndex) -> None:
     assert posed.sizes.blocks == 1
 
 
-def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
+def test_hubs_are_where_many_walks_pass(index: RoutingIndex) -> None:
     """As a count by hand has it: so many visits in an epoch for each weight."""
     problem = pose_on(index, draw(1000, 1), OPTIONS)
-    hubs = find_hubs(problem, OPTIONS)
+    hubs = find_hubs(problem, OPTIONS, OPTIONS.spending)
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    sample = problem.train[: posing.N_ASKED]
-    trace = searcher.search(sample, 1, limits=Limits(OPTIONS.budget), trace=True).trace
+    sample = problem.train[:N_ASKED]
+    trace = searcher.search(sample, 1, limits=Limits(OPTIONS.spending.budget), trace=True).trace
     assert trace is not None
     passing = np.zeros(2000)
     for query in range(len(sample)):
@@ -182,7 +183,8 @@ def test_crossroads_are_where_many_walks_pass(index: RoutingIndex) -> None:
     per_weight = passing / len(sample) * len(problem.train) / (DIM + 1)
     assert 5 < len(hubs) < 200
     np.testing.assert_array_equal(hubs, np.flatnonzero(per_weight >= OPTIONS.visits_per_weight))
-    assert not len(find_hubs(problem, replace(OPTIONS, visits_per_weight=np.inf)))
+    none = replace(OPTIONS, visits_per_weight=np.inf)
+    assert not len(find_hubs(problem, none, OPTIONS.spending))
     assert 0 in hubs
 
 

@@ -1,351 +1,37 @@
 """Rollouts: the core's walks and gradients against a slow twin that torch differentiates."""
 
-import heapq
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
-from numpy.typing import NDArray
 
-from l2route import _core
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace
-
-TOLERANCE = 1e-4
-MASK = 2**64 - 1
-MAX_HOPS, UNREACHABLE = 14, 15
-N_BLOCKS = 3
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a rollout is asked for."""
-
-    budget: int = 60
-    k: int = 4
-    temperature: float = 1.0
-    routing_weight: float = 1.0
-    topk_weight: float = 1.0
-    topk_sharpness: float = 1.0
-    hides: bool = False
-    teacher_forcing: bool = False
-    seed: int = 5
-
-
-@dataclass(frozen=True)
-class Lessons:
-    """What the core returns."""
-
-    offsets: NDArray[np.int64]
-    vertices: NDArray[np.int32]
-    gradients: NDArray[np.float32]
-    routing: NDArray[np.float32]
-    topk: NDArray[np.float32]
-    n_steps: NDArray[np.int32]
-    is_found: NDArray[np.bool_]
-    is_kept: NDArray[np.bool_]
-    query_gradient: NDArray[np.float32]
-
-    def walk(self, query: int) -> list[int]:
-        """Vertices that one query visited, in order."""
-        return self.vertices[self.offsets[query] : self.offsets[query + 1]].tolist()
-
-    def sums(self) -> NDArray[np.float64]:
-        """Sum of each query's gradients."""
-        return np.add.reduceat(self.gradients.astype(np.float64), self.offsets[:-1])
-
-
-@dataclass(frozen=True)
-class World:
-    """A graph, the scores' vectors and biases, and queries with their targets."""
-
-    graph: Graph
-    rows: NDArray[np.float32]
-    bias: NDArray[np.float32] | None
-    queries: NDArray[np.float32]
-    query_ids: NDArray[np.int64]
-    targets: NDArray[np.int32]
-
-    def only(self, query: int) -> "World":
-        """The same world with one of its queries."""
-        at = slice(query, query + 1)
-        return replace(
-            self,
-            queries=self.queries[at],
-            query_ids=self.query_ids[at],
-            targets=self.targets[at],
-        )
-
-    def costs(self, query: int) -> NDArray[np.float32]:
-        """Scores of all vertices as the core computes them; smaller is better."""
-        costs = _core.Rows(self.rows, "ip").scores(self.queries[query])
-        return costs if self.bias is None else costs - self.bias
-
-
-def make_world(
-    seed: int, sharpness: float = 40.0, has_bias: bool = True, n: int = 90, dim: int = 6
-) -> World:
-    """A small world of near and far neighbours, with dead ends and vertices nobody leads to.
-
-    The first targets are special: an entry, one that nobody leads to, a dead end.
-    """
-    rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(n, dim)) / np.sqrt(dim)
-    queries = rng.normal(size=(12, dim)) / np.sqrt(dim)
-    rows, bias = sharpness * vectors, -sharpness * (vectors**2).sum(axis=1) / 2
-    apart = ((vectors[:, None] - vectors) ** 2).sum(axis=2)
-    neighbors = np.full((n, 7), -1, np.int32)
-    lonely, dead_end = n - 1, n - 2
-    for v in range(n - 3):  # the last three lead nowhere
-        near = np.argsort(apart[v])[1:5]
-        found = np.setdiff1d(np.append(near, rng.integers(0, n, 3)), [lonely])
-        found = rng.permutation(found)[: rng.integers(2, 8)]
-        neighbors[v, : len(found)] = found
-    targets = ((queries[:, None] - vectors) ** 2).sum(axis=2).argmin(axis=1).astype(np.int32)
-    targets[:3] = 0, lonely, dead_end
-    return World(
-        graph=Graph(neighbors, np.array([0, 7], np.int32)[: 1 + seed % 2]),
-        rows=pad_rows(rows.astype(np.float32)),
-        bias=bias.astype(np.float32) if has_bias else None,
-        queries=pad_rows(queries.astype(np.float32)),
-        query_ids=rng.integers(0, 2**40, len(queries)),
-        targets=targets,
-    )
-
-
-def hop_blocks(world: World) -> tuple[list[NDArray[np.uint64]], NDArray[np.int32]]:
-    """Blocks of 512 targets each, and the place of every query's target in its block."""
-    rng = np.random.default_rng(1)
-    n_queries = len(world.targets)
-    blocks = rng.integers(0, world.graph.n_vertices, (N_BLOCKS, 512)).astype(np.int32)
-    places = rng.permutation(512)[:n_queries].astype(np.int32)
-    blocks[np.arange(n_queries) % N_BLOCKS, places] = world.targets
-    return [_core.hops_to_targets(world.graph.core, block) for block in blocks], places
-
-
-def hidden_from(world: World, options: Options) -> NDArray[np.int32]:
-    """The vertex that each walk does not see: a neighbour of its target, or none."""
-    if not options.hides:
-        return np.full(len(world.targets), -1, np.int32)
-    return world.graph.neighbors[world.targets, 0]
-
-
-def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
-    """Roll out in the core."""
-    blocks, places = hop_blocks(world)
-    walking = {name: value for name, value in asdict(options).items() if name != "hides"}
-    found = _core.rollout(
-        world.graph.core,
-        _core.Rows(world.rows, "ip", bias=world.bias),
-        world.queries,
-        _core.Targets(blocks, np.arange(len(world.queries), dtype=np.int32) % N_BLOCKS, places),
-        _core.RolloutOptions(**walking),
-        query_ids=world.query_ids,
-        hidden=hidden_from(world, options),
-        with_query_gradient=True,
-        n_threads=n_threads,
-    )
-    return Lessons(*found)
-
-
-def core_gradients(
-    world: World, lessons: Lessons, n_threads: int = 2
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """The core's gradients in vertex rows, biases and query rows."""
-    offsets, vertices, gradients = lessons.offsets, lessons.vertices, lessons.gradients
-    rows, bias = _core.vertex_gradient(
-        offsets=offsets,
-        vertices=vertices,
-        gradients=gradients,
-        query_rows=world.queries,
-        n_vertices=world.graph.n_vertices,
-        n_threads=n_threads,
-    )
-    return rows, bias, lessons.query_gradient
-
-
-def mix(x: int) -> int:
-    """SplitMix64's step, as in the core."""
-    x = (x + 0x9E3779B97F4A7C15) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def uniform(seed: int, query: int, vertex: int) -> np.float32:
-    """Uniform in (0, 1), ends excluded."""
-    bits = mix(mix(mix(seed) ^ query) ^ vertex)
-    u = (np.float32(bits >> 40) + np.float32(0.5)) * np.float32(2.0**-24)
-    return min(u, np.nextafter(np.float32(1), np.float32(0)))
-
-
-def gumbel(u: np.float32) -> np.float32:
-    """Gumbel noise, rounded where the core rounds."""
-    inner = np.float32(-np.log(np.float64(u)))
-    return np.float32(-np.log(np.float64(inner)))
-
-
-def naive_hops(graph: Graph, target: int) -> dict[int, int]:
-    """Hops to a target, by relaxing until nothing changes; capped as the core's four bits are."""
-    hops = {v: 0 if v == target else UNREACHABLE for v in range(graph.n_vertices)}
-    for level in range(1, graph.n_vertices):
-        before = {v for v, h in hops.items() if h == min(level - 1, MAX_HOPS)}
-        for v, row in enumerate(graph.neighbors.tolist()):
-            if hops[v] == UNREACHABLE and before.intersection(row):
-                hops[v] = min(level, MAX_HOPS)
-    return hops
-
-
-@dataclass
-class Walk:
-    """What the twin did: vertices in order, the heap before each step, noisy scores."""
-
-    vertices: list[int]
-    heaps: list[list[int]]
-    n_taught: int
-    """Steps until the target was visited."""
-    noisy: dict[int, np.float32]
-
-
-def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) -> Walk:
-    """Algorithm 1 with noise, or with the oracle's eyes."""
-    costs, walk = world.costs(query), Walk([], [], 0, {})
-    heap: list[tuple[np.float32, int]] = []
-    temperature = np.float32(options.temperature)
-    hidden = hidden_from(world, options)[query]
-
-    def visit(neighbors: NDArray[np.int32]) -> tuple[np.float32, int]:
-        best = (np.float32(np.inf), 0)
-        for v in neighbors.tolist():
-            if v < 0 or v == hidden or v in walk.noisy or len(walk.vertices) == options.budget:
-                continue
-            u = uniform(options.seed, int(world.query_ids[query]), v)
-            cost = costs[v] - temperature * gumbel(u)
-            walk.noisy[v] = -cost
-            walk.vertices.append(v)
-            if options.teacher_forcing:
-                cost = np.float32(hops[v]) + np.float32(0.9) * u
-            heapq.heappush(heap, (cost, v))
-            best = min(best, (cost, v))
-        return best
-
-    nearest = visit(world.graph.entries)
-    for layer in world.graph.upper:  # greedy, as long as the newly visited are better
-        links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
-        while len(walk.vertices) < options.budget and (found := visit(links[nearest[1]])) < nearest:
-            nearest = found
-    while heap and len(walk.vertices) < options.budget:
-        if world.targets[query] not in walk.noisy:
-            walk.n_taught += 1
-        walk.heaps.append([v for _, v in heap])
-        visit(world.graph.neighbors[heapq.heappop(heap)[1]])
-    return walk
-
-
-def log_share(scores: torch.Tensor, part: list[int], whole: list[int]) -> torch.Tensor:
-    """Log of the softmax's share of a part of a whole."""
-    return torch.logsumexp(scores[part], 0) - torch.logsumexp(scores[whole], 0)
-
-
-def twin_routing(walk: Walk, scores: torch.Tensor, hops: dict[int, int]) -> torch.Tensor:
-    """First term of equation 4: the next vertex is one of the heap's nearest to the target."""
-    total = torch.zeros((), dtype=torch.float64)
-    for heap in walk.heaps[: walk.n_taught]:
-        nearest = min(hops[v] for v in heap)
-        if nearest < UNREACHABLE:
-            total = total + log_share(scores, [v for v in heap if hops[v] == nearest], heap)
-    return total
-
-
-def twin_topk(walk: Walk, scores: torch.Tensor, target: int, k: int) -> torch.Tensor:
-    """Second term: the target comes next after k − 1 others were taken by noisy score."""
-    if target not in walk.noisy:
-        return torch.zeros((), dtype=torch.float64)
-    others = sorted((v for v in walk.vertices if v != target), key=lambda v: -walk.noisy[v])
-    return log_share(scores, [target], [*others[k - 1 :], target])
-
-
-@dataclass
-class Twin:
-    """A world's vectors as torch sees them, and the objective on top."""
-
-    rows: torch.Tensor
-    bias: torch.Tensor
-    queries: torch.Tensor
-    walks: list[Walk]
-    scores: list[torch.Tensor]
-    routing: list[torch.Tensor]
-    topk: list[torch.Tensor]
-
-
-def run_twin(world: World, options: Options) -> Twin:
-    """Roll out in Python and differentiate by autograd, at the very scores that the core has."""
-
-    def leaf(array: NDArray[np.float32]) -> torch.Tensor:
-        return torch.tensor(array, dtype=torch.float64, requires_grad=True)
-
-    bias = np.zeros(len(world.rows), np.float32) if world.bias is None else world.bias
-    twin = Twin(leaf(world.rows), leaf(bias), leaf(world.queries), [], [], [], [])
-    for query, target in enumerate(world.targets.tolist()):
-        hops = naive_hops(world.graph, target)
-        walk = twin_walk(world, query, hops, options)
-        exact = twin.rows @ twin.queries[query] + twin.bias  # [n]
-        rounded = torch.tensor(-world.costs(query), dtype=torch.float64)  # [n]
-        scores = exact + (rounded - exact).detach()  # [n]
-        scores.retain_grad()
-        twin.walks.append(walk)
-        twin.scores.append(scores)
-        twin.routing.append(twin_routing(walk, scores, hops))
-        twin.topk.append(twin_topk(walk, scores * options.topk_sharpness, target, options.k))
-    routing, topk = torch.stack(twin.routing).sum(), torch.stack(twin.topk).sum()
-    total = options.routing_weight * routing + options.topk_weight * topk
-    if total.requires_grad:  # there may be nothing to learn at all
-        total.backward()
-    return twin
-
-
-def grad_of(tensor: torch.Tensor) -> NDArray[np.float64]:
-    """A tensor's gradient, zeros where nothing reached it."""
-    grad = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
-    return grad.detach().numpy()
-
-
-def assert_near(got: NDArray[np.float32], expected: NDArray[np.float64], scale: float) -> None:
-    """Equal to 1e-4, relative to the value or to what it is a sum of."""
-    np.testing.assert_allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE * scale)
-
-
-def check_against_twin(world: World, options: Options) -> Lessons:
-    """Same walks, same objective, same gradients in scores, vertices and queries."""
-    lessons, twin = run_core(world, options), run_twin(world, options)
-    weight = max(options.routing_weight, options.topk_weight * options.topk_sharpness)
-    for query, walk in enumerate(twin.walks):
-        assert lessons.walk(query) == walk.vertices
-        assert lessons.n_steps[query] == len(walk.heaps)
-        assert lessons.is_found[query] == (world.targets[query] in walk.noisy)
-        costs, target = world.costs(query), world.targets[query]
-        n_better = sum(costs[v] < costs[target] for v in walk.vertices)
-        assert lessons.is_kept[query] == (target in walk.noisy and n_better < options.k)
-        gradients = lessons.gradients[lessons.offsets[query] : lessons.offsets[query + 1]]
-        assert_near(gradients, grad_of(twin.scores[query])[walk.vertices], weight)
-    assert_near(lessons.routing, torch.stack(twin.routing).detach().numpy(), 1)
-    assert_near(lessons.topk, torch.stack(twin.topk).detach().numpy(), 1)
-    rows, bias, queries = core_gradients(world, lessons)
-    assert_near(rows, grad_of(twin.rows), weight)
-    assert_near(bias, grad_of(twin.bias), weight)
-    assert_near(queries, grad_of(twin.queries), weight * float(np.abs(world.rows).max()))
-    return lessons
+from rollout_twin import (
+    MAX_HOPS,
+    TOLERANCE,
+    UNREACHABLE,
+    Lessons,
+    Options,
+    World,
+    check_against_twin,
+    core_gradients,
+    hidden_from,
+    make_world,
+    mix,
+    naive_hops,
+    run_core,
+)
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("sharpness", [1.0, 40.0, 200.0])
-def test_slopes_equal_autograd(sharpness: float, temperature: float, has_bias: bool) -> None:
+def test_gradients_equal_autograd(sharpness: float, temperature: float, has_bias: bool) -> None:
     """Walks, objective and gradients are those of equation 4, however sharp the scores."""
     world = make_world(int(sharpness) + has_bias, sharpness, has_bias)
     lessons = check_against_twin(world, Options(temperature=temperature))
@@ -506,7 +192,7 @@ def test_dead_ends_are_never_positives() -> None:
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0)])
 @pytest.mark.parametrize("sharpness", [1.0, 40.0, 200.0])
-def test_slopes_cancel(sharpness: float, weights: tuple[float, float]) -> None:
+def test_gradients_cancel(sharpness: float, weights: tuple[float, float]) -> None:
     """A softmax does not see a constant added to all scores, so a walk's gradients sum to zero."""
     options = Options(routing_weight=weights[0], topk_weight=weights[1])
     lessons = run_core(make_world(8, sharpness), options)

@@ -28,7 +28,7 @@ from l2route.evaluation.judge import Judge
 from l2route.evaluation.plots import plot_recall_against_distances
 from l2route.extras import install
 from l2route.index import RoutingIndex
-from l2route.interop.imports import from_hnswlib
+from l2route.interop.hnswlib_import import from_hnswlib
 from l2route.recipe.build import build
 
 K = 10

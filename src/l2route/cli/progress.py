@@ -17,6 +17,8 @@ from rich.progress import (
 
 from l2route.files.progress import Progress as Advance
 
+StepAdvance = Callable[[str, int, int | None], None]
+"""Called with the step, the amount done and the total amount."""
 STEP_TITLES = {"build": "building", "refine": "refining", "learn": "exact neighbours"}
 """Titles of the bars of a build's steps."""
 
@@ -65,12 +67,12 @@ def learning_bars() -> Iterator[tuple[Advance, Callable[[Learning], None]]]:
 
 
 @contextmanager
-def step_bars() -> Iterator[tuple[Callable[[str, int, int], None], Callable[[Learning], None]]]:
+def step_bars() -> Iterator[tuple[StepAdvance, Callable[[Learning], None]]]:
     """Show a bar for each step of a build, from its first progress on, and one for learning."""
     with _shown_when_called() as progress:
         bars: dict[str, Advance] = {}
 
-        def advance(step: str, done: int, total: int) -> None:
+        def advance(step: str, done: int, total: int | None) -> None:
             if step not in bars:
                 bars[step] = _advancer(progress, STEP_TITLES.get(step, step))
             bars[step](done, total)

@@ -1,4 +1,4 @@
-"""What a vertex's surroundings say of it: features that a linear map of them can route by."""
+"""Features of vertices: their vectors, means over neighbours, in-degrees."""
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement, pairwise
@@ -17,13 +17,13 @@ class VertexFeatures:
     """[n, n_groups · dim + n_singles + n_products · dim]; the first group is the centred vectors,
     scaled."""
     n_groups: int
-    """Groups of as many features as vectors have dimensions."""
+    """Groups of `dim` features each."""
     n_singles: int
-    """Features that stand alone, after the groups."""
+    """Single features, which follow the groups."""
     n_products: int
-    """Products of two groups, axis by axis, after those; for biases alone."""
+    """Products of two groups, axis by axis, which follow those; used for biases only."""
     vector_scale: float
-    """Length that the first group had: vectors = vector_scale · rows[:, :dim] + their mean."""
+    """Length of the first group before scaling: vectors = vector_scale · rows[:, :dim] + mean."""
 
 
 def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -39,9 +39,9 @@ def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Axes of the vectors' spread, in columns, the longest first [dim, dim].
+    """Principal axes of the vectors in columns, largest variance first [dim, dim].
 
-    Rotated to them, a weight per axis is enough: what one axis says of another is mostly noise.
+    Vectors rotated to them need one weight per axis: weights between axes mostly fit noise.
     """
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
     _, axes = np.linalg.eigh(centred.T @ centred)
@@ -51,17 +51,19 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def vertex_features(
     graph: Graph, vectors: NDArray[np.float32], n_hops: int = 2, *, with_products: bool = False
 ) -> VertexFeatures:
-    """Describe every vertex by itself, by the means of its surroundings and by how central it is.
+    """Features of every vertex: its vector, means over its neighbourhood, in-degree and density.
 
-    Groups are x, A^i·x − A^(i−1)·x for i = 1…n_hops, and the logarithm of the in-degree and the
-    length of A·x, each alone and times x: hubs and crowded regions may be routed by differently.
+    Groups are x, A^i·x − A^(i−1)·x for i = 1…n_hops, and two scalars times x: the logarithm of the
+    in-degree, and the length of A·x. The two scalars are single features as well. They let hubs and
+    dense regions be scored differently.
 
     Args:
         graph: the graph.
         vectors: base vectors [n, dim].
-        n_hops: how far surroundings reach.
-        with_products: whether to add x∘x, x∘(A·x − x) and (A·x − x)∘(A·x − x): of what a projection
-            cuts off, they say what vertices differ in whatever the query is.
+        n_hops: number of propagation steps.
+        with_products: whether to add x∘x, x∘(A·x − x) and (A·x − x)∘(A·x − x). In a projected space
+            they estimate the part of a vertex's score that the projection cuts off and that does
+            not depend on the query.
     """
     centred, scale = _standardised(vectors)
     means = [vectors]

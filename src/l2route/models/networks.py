@@ -1,4 +1,4 @@
-"""Networks over all vertices: the paper's two, and the filter with a hidden layer."""
+"""Networks that compute all vertex vectors: the paper's two, and a filter with a hidden layer."""
 
 from abc import ABC, abstractmethod
 from operator import index as index_of
@@ -14,7 +14,7 @@ from l2route.search.base import Scorer
 
 
 class CorrectingNetwork(nn.Module, ABC):
-    """A network over all vertices that corrects the plain space; see `CorrectedSpace`."""
+    """A network whose output is added to the plain vectors and biases; see `CorrectedSpace`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class CorrectingNetwork(nn.Module, ABC):
 
     @abstractmethod
     def correction(self) -> Tensor:
-        """What to add to vectors and biases [n, d + 1]."""
+        """The correction that is added to vectors and biases [n, d + 1]."""
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Routing vectors [n, d] and biases [n] of all vertices."""
@@ -44,21 +44,21 @@ class GraphNetwork(CorrectingNetwork):
     """The paper's architecture (section 3): graph convolutions, then a feed-forward network.
 
     As in the authors' code the blocks pass on vectors as wide as the base vectors, so that the
-    residual connection adds like to like; `n_filters` is the width between the two maps of a
-    block. What comes out is a correction to the base vectors that starts at zero.
+    residual connection fits; `n_filters` is the width between the two maps of a block. The output
+    is a correction of the base vectors that starts at zero.
 
     Args:
         vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
         neighbors: padded adjacency int32 [n, width]; −1 where there is no neighbour.
         dim: dimension d of the routing vectors.
         sharpness: inverse temperature, multiplies all scores.
-        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
-            as they are, which needs d = D.
-        scorer: what the start ranks like, l2 or ip.
+        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
+            d = D.
+        scorer: l2 or ip; an untrained network ranks as this scorer does.
         n_filters: width of the graph convolutions.
         n_blocks: number of blocks, each with one convolution.
         hidden_dim: width of the feed-forward network (4096 in the paper, 1024 in its code).
-        seed: seed of the first weights.
+        seed: seed of the initial weights.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class GraphNetwork(CorrectingNetwork):
         self.register_buffer("smoothed", self.mean(features), persistent=False)  # [n, D]
 
     def correction(self) -> Tensor:
-        """What to add to vectors and biases [n, d + 1]."""
+        """The correction that is added to vectors and biases [n, d + 1]."""
         hidden, smoothed = self.features, self.smoothed  # [n, D]
         for i, block in enumerate(self.blocks):
             hidden = block(hidden, smoothed if i == 0 else self.mean(hidden))  # [n, D]
@@ -108,11 +108,11 @@ class FeedForward(CorrectingNetwork):
         vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
         dim: dimension d of the routing vectors.
         sharpness: inverse temperature, multiplies all scores.
-        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
-            as they are, which needs d = D.
-        scorer: what the start ranks like, l2 or ip.
+        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
+            d = D.
+        scorer: l2 or ip; an untrained network ranks as this scorer does.
         hidden_dim: width of the hidden layer.
-        seed: seed of the first weights.
+        seed: seed of the initial weights.
     """
 
     def __init__(
@@ -134,24 +134,24 @@ class FeedForward(CorrectingNetwork):
         self.register_buffer("features", standardize(vectors), persistent=False)  # [n, D]
 
     def correction(self) -> Tensor:
-        """What to add to vectors and biases [n, d + 1]."""
+        """The correction that is added to vectors and biases [n, d + 1]."""
         changes: Tensor = self.network(self.features)
         return changes
 
 
 class FilterNetwork(CorrectingNetwork):
-    """The filter with a hidden layer: a linear map of features, and two layers of them beside it.
+    """The filter with a hidden layer: a linear map of the features plus a two-layer network.
 
     Args:
         features: features of every vertex (see l2route.models.features) [n, n_features].
         vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
         dim: dimension d of the routing vectors.
         sharpness: inverse temperature, multiplies all scores.
-        query_matrix: where queries start to be mapped, PCA's matrix [d, D]; None for queries
-            as they are, which needs d = D.
-        scorer: what the start ranks like, l2 or ip.
+        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
+            d = D.
+        scorer: l2 or ip; an untrained network ranks as this scorer does.
         hidden_dim: width of the hidden layer.
-        seed: seed of the first weights.
+        seed: seed of the initial weights.
     """
 
     def __init__(
@@ -178,24 +178,24 @@ class FilterNetwork(CorrectingNetwork):
         self.spread = float(np.sqrt(vectors.shape[1]))  # of entries of variance 1 in each group
 
     def correction(self) -> Tensor:
-        """What to add to vectors and biases [n, d + 1]."""
+        """The correction that is added to vectors and biases [n, d + 1]."""
         changes: Tensor = self.linear(self.features) + self.network(self.spread * self.features)
         return changes
 
 
 class CorrectedSpace(nn.Module):
-    """Base vectors plus what a network adds to them, and the map of the queries.
+    """Base vectors plus a network's correction, and the query map.
 
-    Without a correction scores are α(⟨x, q⟩ − |x|²/2) up to a constant, which ranks like l2; with
-    a query matrix P they are so of Px and Pq. The mean of |x|²/2 is that constant: it keeps the
-    biases small, and zero where all vectors have one length.
+    Without a correction scores are α(⟨x, q⟩ − |x|²/2 + c), which ranks as l2 does; with a query
+    matrix P, x and q stand for Px and Pq. The constant c is the mean of |x|²/2: biases are small,
+    and zero where all vectors have the same length.
 
     Args:
         vectors: base vectors [n, D].
         dim: dimension d of the routing vectors.
         sharpness: inverse temperature α.
-        query_matrix: where queries start to be mapped [d, D]; None for the identity.
-        scorer: what the start ranks like; without the |x|²/2 for ip.
+        query_matrix: initial query matrix [d, D]; None for the identity.
+        scorer: l2, or ip for scores without |x|²/2.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class CorrectedSpace(nn.Module):
         self.register_parameter("query_matrix", matrix)  # [d, D]
 
     def vertices(self, correction: Tensor) -> tuple[Tensor, Tensor]:
-        """Routing vectors [n, d] and biases [n], given what to add to both [n, d + 1]."""
+        """Routing vectors [n, d] and biases [n], given their correction [n, d + 1]."""
         rows = self.rows + correction[:, :-1]  # [n, d]
         bias = self.bias + correction[:, -1]  # [n]
         return self.sharpness * rows, self.sharpness * bias
@@ -236,8 +236,8 @@ class CorrectedSpace(nn.Module):
 class ConvolutionBlock(nn.Module):
     """Graph convolution, ELU and a linear map; residual connection; layer normalisation.
 
-    The mean over neighbourhoods is taken before the convolution's linear map, with which it
-    commutes, since it costs less on the narrower side.
+    The mean over neighbourhoods commutes with the convolution's linear map. It is taken before the
+    map, where features are narrower.
     """
 
     def __init__(self, n_features: int, n_filters: int, generator: torch.Generator) -> None:
@@ -254,10 +254,10 @@ class ConvolutionBlock(nn.Module):
 
 
 class NeighborhoodMean(nn.Module):
-    """Mean over each vertex and its out-neighbours; a repeated neighbour counts as often.
+    """Mean over each vertex and its out-neighbours; a neighbour listed twice counts twice.
 
-    Neighbourhoods are kept as flat lists, and so are the reverse ones: the gradient is then a sum
-    over lists too, which no thread can reorder.
+    Neighbourhoods and their transpose are stored as flat lists. The gradient is then a sum over
+    lists too, in an order that does not depend on threads.
 
     Args:
         neighbors: padded adjacency int32 [n, width]; −1 where there is no neighbour.
@@ -274,7 +274,7 @@ class NeighborhoodMean(nn.Module):
         self.starts: Tensor
         self.reverse_members: Tensor
         self.reverse_starts: Tensor
-        dtype = place_type(len(sinks))  # one for all: torch would make them alike at every call
+        dtype = place_type(len(sinks))  # one for all: torch would convert them at every call
         self._keep("members", sinks.astype(dtype))
         self._keep("starts", _starts(sources, n).astype(dtype))
         self._keep("reverse_members", sources[by_sink].astype(dtype))
@@ -292,7 +292,7 @@ class NeighborhoodMean(nn.Module):
 
 
 class _Mean(torch.autograd.Function):
-    """A mean over lists whose gradient runs over the reverse lists."""
+    """A mean over lists; its gradient is a sum over the transposed lists."""
 
     @staticmethod
     def forward(
@@ -319,24 +319,24 @@ class _Mean(torch.autograd.Function):
 
 
 def standardize(vectors: NDArray[np.float32]) -> Tensor:
-    """Centre vectors [n, D] and scale them, all alike, to entries of variance 1."""
+    """Centre vectors [n, D] and scale them by one factor, to entries of variance 1."""
     centred = vectors - vectors.mean(axis=0, dtype=np.float64)  # [n, D]
     scale = np.sqrt(np.mean(centred**2)) or 1.0
     return torch.from_numpy((centred / scale).astype(np.float32))
 
 
 def place_type(n_edges: int) -> type[np.signedinteger]:
-    """The smallest integer that tells every place in a list of so many edges, and its end."""
+    """The smaller of int32 and int64 that can index `n_edges` edges."""
     return np.int32 if n_edges <= np.iinfo(np.int32).max else np.int64
 
 
 def _starts(owners: NDArray[np.integer], n: int) -> NDArray[np.integer]:
-    """Where each owner's list starts, and where the last one ends [n + 1]."""
+    """Offset of each owner's list, and the end of the last one [n + 1]."""
     return np.concatenate([[0], np.bincount(owners, minlength=n).cumsum()])
 
 
 def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    """A linear map drawn from the generator alone, whatever torch's global one has drawn."""
+    """A linear map initialised from this generator, independent of torch's global one."""
     linear = nn.Linear(n_inputs, n_outputs, device="meta").to_empty(device="cpu")
     nn.init.xavier_normal_(linear.weight, generator=generator)
     nn.init.zeros_(linear.bias)

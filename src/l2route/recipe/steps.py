@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import index as index_of
 from typing import Literal, Protocol, get_args
 
-from l2route.data.vectors import Metric, Progress, check_metric
+from l2route.data.vectors import Metric, check_metric
+from l2route.files.progress import Progress
 from l2route.graph.build import (
     DEGREE,
     EF_CONSTRUCTION,
@@ -24,7 +25,7 @@ from l2route.search.validation import DEPTH
 Routing = Literal["int4", "int8", "float16", "float32"]
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 """Element types of routing vectors, smallest first."""
-StepProgress = Callable[[str, int, int], None]
+StepProgress = Callable[[str, int, int | None], None]
 """Called with the name of the step, the amount done and the amount in all."""
 Change = Callable[[RoutingIndex], RoutingIndex]
 """A step: changes an index or makes another one, and returns the one to go on with."""

@@ -28,12 +28,9 @@ from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space, pca_space
-from l2route.training.checkpoint import read_sizes
-from l2route.training.clock import Clock
 from l2route.training.log import Event
-from l2route.training.loop import learn_space
 from l2route.training.options import LearnOptions
-from l2route.training.problem import pose
+from l2route.training.train import train
 
 N_TUNING = 2000
 """Training queries on which a graph or a peer's knob is chosen."""
@@ -192,18 +189,14 @@ class Workshop:
             seed=job.seed,
         )
         checkpoint = self.directory / f"{job.key}.checkpoint"
-        clock = Clock(options.time_limit)
-        problem = pose(
+        space, report = train(
             index.graph,
             index.base,
             self.source.learn,
             options,
+            checkpoint=checkpoint,
             cache=self.directory,
-            clock=clock,
-            sizes=read_sizes(checkpoint) if checkpoint.exists() else None,
-        )
-        space, report = learn_space(
-            problem, options, checkpoint=checkpoint, on_event=on_event, clock=clock
+            on_event=on_event,
         )
         searcher = Searcher(index.graph, space, index.base)
         facts = report.facts() | {"graph_space": graph_space, "learn_seconds": report.seconds}

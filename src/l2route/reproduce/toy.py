@@ -5,7 +5,7 @@ other tip original distances lead towards the gap, which no edge crosses: a loca
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +19,16 @@ from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, compact_rows
 from l2route.graph.knn import knn_lists
 from l2route.graph.report import hops_from
+from l2route.models.protocol import unit_scale
 from l2route.reproduce.toy_plot import Drawing, Panel, plot_toy
 from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace, original_space
 from l2route.training.log import Event
-from l2route.training.loop import learn_space, torch_threads
+from l2route.training.loop import torch_threads
 from l2route.training.options import LearnOptions
-from l2route.training.problem import Problem, pose
+from l2route.training.train import train
 
 N_POINTS = 33
 HIDDEN_DIM = 128
@@ -233,20 +234,6 @@ class Perceptron(nn.Module):
         return queries
 
 
-class GreedyProblem(Problem):
-    """A problem that is validated by greedy routing instead of searches within a budget."""
-
-    __slots__ = ()
-
-    def recalls(
-        self, space: RoutingSpace, options: LearnOptions, part: slice
-    ) -> NDArray[np.float64]:
-        """Whether greedy routing of each validation query visits the true nearest neighbour."""
-        queries = self.validation.queries[part]
-        walks = walk_greedily(self.graph, space, self.base, queries)
-        return walks.visits.astype(np.float64)
-
-
 def learn_scores(
     world: World,
     queries: NDArray[np.float32],
@@ -270,13 +257,18 @@ def learn_scores(
         on_event: called after every validation.
     """
     points = world.base.vectors()
-    options = _options(seed, steps)
     base = BaseVectors.of(np.vstack([points, points]), "l2")
-    posed = pose(graph_of(with_twins(world.is_edge)), base, queries, options)
-    problem = GreedyProblem(*(getattr(posed, field.name) for field in fields(posed)))
-    model = Perceptron(points * np.float32(problem.scale), seed)
+    graph = graph_of(with_twins(world.is_edge))
+    model = Perceptron(points * np.float32(unit_scale(points)), seed)
+
+    def judge(space: RoutingSpace, asked: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Whether greedy routing visits the true nearest neighbour [n]."""
+        return walk_greedily(graph, space, base, asked).visits.astype(np.float64)
+
     with torch_threads(1):
-        space, _ = learn_space(problem, options, model=model, on_event=on_event)
+        space, _ = train(
+            graph, base, queries, _options(seed, steps), model, on_event=on_event, judge=judge
+        )
     bias = None if space.bias is None else space.bias[:N_POINTS]
     return replace(space, rows=space.rows[:N_POINTS], bias=bias)
 

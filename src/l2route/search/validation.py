@@ -83,10 +83,10 @@ class CalibrationWarning(UserWarning):
     """Validation queries are too few, or not like real queries, for a reliable recall."""
 
 
-def warn_of_doubts(validation: Validation, base: BaseVectors) -> None:
+def warn_of_doubts(validation: Validation, base: BaseVectors, stacklevel: int = 4) -> None:
     """Warn if validation queries are few, or if many are vectors of the index."""
     for doubt in doubts(validation, base):
-        warnings.warn(doubt, CalibrationWarning, stacklevel=4)
+        warnings.warn(doubt, CalibrationWarning, stacklevel=stacklevel)
 
 
 def doubts(validation: Validation, base: BaseVectors) -> list[str]:

@@ -1,7 +1,6 @@
-"""What learning aims at: the best recall within a budget, or a recall at the least cost."""
+"""Training targets: the best recall within a budget, or a recall at the least cost."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -16,50 +15,50 @@ from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import N_KEPT, Validation
 from l2route.training.clock import Clock, timed
-from l2route.training.options import LearnOptions
+from l2route.training.options import LearnOptions, Spending
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem
 from l2route.training.report import Contest
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
-"""Ways from the start of learning to its end that are tried."""
+"""Interpolations between the initial and the best weights that are tried; 1 is the best weights."""
 LEAST_RERANK = 2.0
-"""True distances of learned walks, in neighbours that are to be found."""
+"""Smallest rerank of learned walks, as a multiple of k."""
 CALIBRATION_SHARE = 0.4
-"""Share of a run's time for finding settings that reach the recall."""
+"""Fraction of a run's time for calibrating settings to the target recall."""
 N_SEARCHES, RERANKING = 20, 4
-"""Searches of a calibration, and how many times more where answers are reranked; to the order."""
+"""Approximate number of searches in a calibration, and its multiple where answers are reranked."""
 N_PROBED, PROBED_EF = 100, 100
-"""Queries and beam width that tell how long a search takes; fewer queries are not asked."""
+"""Queries and beam width with which the time of a search is measured; also the fewest queries."""
 LOWER = 0.25
-"""How much lower a target tells what recall costs, as a share of what the target leaves to find."""
+"""The price of recall is measured from a lower target: lower by this fraction of 1 − recall."""
 
 
 class Aim(Protocol):
-    """What learning aims at; chooses and judges what was learned."""
+    """A training target: chooses the final weights and compares spaces."""
 
-    options: LearnOptions
-    """How to learn, with budget and rerank."""
+    spending: Spending
+    """Budget and rerank to learn for."""
     seconds: float
-    """Time that choosing takes at the end of a run, for each share that is tried."""
+    """Seconds that `choose` takes for each interpolation that it tries."""
     shares: tuple[float, ...]
-    """Ways from the start of learning to its end that are tried."""
+    """Interpolations between the initial weights, 0, and the best ones, 1, that are tried."""
     n_choosing: int
-    """Validation queries that choose."""
+    """Number of validation queries that weights are chosen on."""
     n_confirming: int
-    """Validation queries that contests are decided on."""
+    """Number of validation queries that spaces are compared on."""
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
-        """How far to go from the start of learning to its end, and the space that is there."""
+        """The best interpolation and its space."""
 
     def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Hold a space against another one, on the queries that confirm; None if that cannot."""
+        """Compare a space with another one; None if the other cannot meet the target at all."""
 
 
 class BudgetAim:
     """The highest recall@k within a budget of distance computations.
 
     Args:
-        problem: what is to be learned.
+        problem: graph and queries.
         options: how to learn.
     """
 
@@ -67,31 +66,34 @@ class BudgetAim:
     shares: tuple[float, ...] = (1.0,)
 
     def __init__(self, problem: Problem, options: LearnOptions) -> None:
-        self.problem, self.options = problem, options
+        self.problem, self.n_threads = problem, options.n_threads
+        self.spending = options.spending
         self.n_choosing, self.n_confirming = (
             len(problem.nearest[part]) for part in (CHOOSING, CONFIRMING)
         )
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
-        """All of the way: states were validated at the budget as they came."""
+        """The best weights: states were validated at the budget while learning."""
         return 1.0, space_at(1.0)
 
     def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Compare recalls; None for a rival whose projection the budget does not pay for."""
+        """Compare recalls; None if the budget does not pay for the other space's projection."""
         try:
-            theirs = self.problem.recalls(rival, self.options, CONFIRMING)
+            theirs = self._recalls(rival)
         except ValueError:
             return None
-        ours = self.problem.recalls(space, self.options, CONFIRMING)
-        return Contest.of_recalls(rival.name, theirs, ours)
+        return Contest.of_recalls(rival.name, theirs, self._recalls(space))
+
+    def _recalls(self, space: RoutingSpace) -> NDArray[np.float64]:
+        return self.problem.recalls(space, self.spending, CONFIRMING, self.n_threads)
 
 
 class RecallAim:
-    """A recall@k of walks that end by themselves, at the fewest bytes read.
+    """A recall@k, reached by beam or slack with the fewest bytes read.
 
     Args:
-        problem: what is to be learned.
-        plain: the space that reaches the recall without learning.
+        problem: graph and queries.
+        plain: the space without learning.
         options: how to learn, with a recall.
         clock: the run's time.
     """
@@ -122,16 +124,16 @@ class RecallAim:
         self.plain_setting, self.plain_cost = calibrated
         self._known: list[tuple[RoutingSpace, tuple[Setting, float] | None]] = [(plain, calibrated)]
         self.price = self._price(searcher)
-        """Bytes that a query reads more for each unit of recall@k, without learning."""
+        """Additional bytes per query for each unit of recall@k, without learning."""
         found = self._search(searcher, self.choosing, self.plain_setting)
         rerank = max(self.plain_setting.rerank, round(LEAST_RERANK * self.k))
         n_routing = int(np.ceil(found.n_routing.mean()))
         cost = spent(n_routing, rerank, plain.n_projection, plain.dim, problem.base.dim)
-        self.options = replace(options, budget=int(np.ceil(cost)), rerank=rerank)
-        """How to learn: for what the recall costs without."""
+        self.spending = Spending(int(np.ceil(cost)), rerank)
+        """What the recall costs without learning."""
 
     def _affordable(self, searcher: Searcher, clock: Clock) -> int:
-        """Queries that are asked in each half, so that calibrations take a share of the time."""
+        """Queries per half with which all calibrations take CALIBRATION_SHARE of the time."""
         seconds = clock.allowance(CALIBRATION_SHARE)
         if seconds is None:
             return N_KEPT
@@ -142,11 +144,11 @@ class RecallAim:
         return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
-        """The share that reaches the recall at the least cost, on the queries that choose.
+        """The interpolation that reaches the recall at the least cost, on the queries that choose.
 
-        Learning is for the way to the nearest. Walks that end when nothing near is left have to
-        tell distances too, which the plain space does best: some way between is better than both.
-        None of it where nothing is cheaper than the plain space.
+        Training improves the way to the nearest neighbours. A walk that stops by beam or slack also
+        needs accurate distances, for which the plain space is best: between the two is often
+        cheaper than either. 0 if nothing is cheaper than the plain space.
         """
         best, cheapest, space = 0.0, self.plain_cost, None
         for share in SHARES:
@@ -157,11 +159,10 @@ class RecallAim:
         return best, space_at(0.0) if space is None else space
 
     def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Compare bytes read at the recall; None for a rival that does not reach it.
+        """Compare bytes read at the recall; None if the other space does not reach it.
 
-        Both search with the settings found on the queries that choose, so that neither reaches the
-        recall to the last digit on others: what a query finds more or less is charged at the price
-        of recall.
+        Settings were calibrated on the queries that choose, so the recall on the queries that
+        confirm differs a little from the target. The difference is charged at the price of recall.
         """
         theirs, ours = self._charged(rival), self._charged(space)
         if theirs is None:
@@ -171,7 +172,7 @@ class RecallAim:
         return Contest.of_costs(rival.name, theirs, ours)
 
     def _calibrated(self, space: RoutingSpace) -> tuple[Setting, float] | None:
-        """The setting that reaches the recall, and its cost; None if it is out of reach."""
+        """The setting that reaches the recall and its cost; None if no setting does."""
         for known, found in self._known:
             if known is space:
                 return found
@@ -189,7 +190,7 @@ class RecallAim:
         )
 
     def _price(self, searcher: Searcher) -> float:
-        """What the last bit of recall costs: from a target somewhat lower to the one asked for."""
+        """Marginal price of recall, between a somewhat lower target and the target."""
         lower = self.recall - LOWER * (1 - self.recall)
         if lower <= 0:
             return 0.0
@@ -198,7 +199,7 @@ class RecallAim:
         return max(0.0, (self.plain_cost - cost) / gained) if gained > 0 else 0.0
 
     def _charged(self, space: RoutingSpace) -> NDArray[np.float64] | None:
-        """What each query that confirms costs in a space; None if the recall is out of reach."""
+        """Charged bytes of each query that confirms [n]; None if no setting reaches the recall."""
         known = self._calibrated(space)
         if known is None:
             return None
@@ -210,7 +211,7 @@ class RecallAim:
     def _spent(
         self, searcher: Searcher, asked: Validation, setting: Setting
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bytes of vectors that each query reads, and its recall@k [n] twice."""
+        """Bytes of vectors that each query reads [n], and its recall@k [n]."""
         base = self.problem.base
         found = self._search(searcher, asked, setting)
         routed = found.n_routing * float(searcher.space.rows[0].nbytes)

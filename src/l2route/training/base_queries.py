@@ -1,4 +1,4 @@
-"""Base vectors that serve as training queries, where queries look like them."""
+"""Base vectors as additional training queries, if queries are distributed like them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,25 +14,25 @@ from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS
 
 N_COMPARED = 50_000
-"""Base vectors and queries that are held against each other."""
+"""Largest number of base vectors, and of queries, in the comparison of the distributions."""
 N_ASKED = 500
-"""Queries that are asked which of both they are nearer to."""
+"""Queries whose nearest neighbours are looked up for that."""
 LOOK_ALIKE = 0.4
-"""Share of nearest neighbours that are base vectors, of as many of both, from which on queries and
-base vectors are taken to be of one kind."""
+"""Smallest fraction of queries nearer to a base vector than to another query, of as many of both,
+at which queries are taken to be distributed like base vectors."""
 OTHERS_EF = 64
-"""Beam width of the search for base vectors' nearest others."""
+"""Beam width of the search for the nearest neighbours of base vectors."""
 N_PROBED = 1000
-"""Vectors that tell how long it takes to find a vector's nearest others."""
+"""Vectors on which the time of that search is measured."""
 
 
 def look_alike(
     base: BaseVectors, train: NDArray[np.float32], validation: NDArray[np.float32], seed: int
 ) -> bool:
-    """Whether a query is as near to base vectors as it is to other queries.
+    """Whether queries are distributed like base vectors.
 
-    Of as many of both, half the nearest are of either kind if both come from one distribution.
-    Only under a distance: by inner product a vector need not be near to itself.
+    If they are, then a query's nearest neighbour among as many of both is a base vector half of the
+    time. Always False by inner product, where a vector need not be its own nearest neighbour.
     """
     if base.metric == "ip":
         return False
@@ -51,7 +51,7 @@ def look_alike(
 def affordable_vectors(
     graph: Graph, base: BaseVectors, options: LearnOptions, seconds: float | None
 ) -> int:
-    """How many vectors' nearest others can be found in so many seconds; None: no limit."""
+    """Number of vectors whose nearest neighbours can be found in this time; None: no limit."""
     n = graph.n_vertices
     if seconds is None or n <= N_PROBED:
         return n
@@ -68,14 +68,14 @@ def nearest_others(
 ) -> NDArray[np.int64]:
     """The k nearest other vectors of every base vector, −1 where there are fewer [n, k].
 
-    The nearest is taken to be the nearest of a vector's neighbours in the graph, which it nearly
-    always is; of more than one, a search tells.
+    For k = 1 it is the nearest of the vector's neighbours in the graph, which is nearly always
+    right. For k > 1 the graph is searched.
 
     Args:
         graph: the graph.
         base: the vectors.
         options: how to learn.
-        asked: row numbers of the vectors that are asked for; the others have −1. All by default.
+        asked: rows to compute; the others are −1. All by default.
     """
     vectors = base.vectors()
     ids = np.arange(len(vectors)) if asked is None else asked
@@ -87,7 +87,7 @@ def nearest_others(
             vectors[ids], options.k + 1, limits=Limits(ef=ef), n_threads=n_threads
         ).ids
         is_itself = found == ids[:, None]  # [n_asked, k + 1]
-        is_itself[~is_itself.any(axis=1), -1] = True  # of equal ones another may have come first
+        is_itself[~is_itself.any(axis=1), -1] = True  # an equal vector may have come first
         others[ids] = found[~is_itself].reshape(len(ids), options.k)
         return others
     apart = np.full(len(ids), np.inf, dtype=np.float32)  # [n_asked]
@@ -103,16 +103,15 @@ def nearest_others(
 def base_as_queries(
     graph: Graph, nearest: NDArray[np.int64], targets: NDArray[np.int64], max_blocks: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Base vectors that can be asked for, and the nearest other vectors of each.
+    """Base vectors that can be training queries [m], and the nearest others of each [m, k].
 
-    Hidden from its own walk, a base vector is one more query. Vectors are left out that are
-    entries, that have no neighbour, or of whose targets one would make the oracle hold more than it
-    may.
+    A base vector is a training query whose own vertex is hidden from its walk. Left out are entry
+    points, vectors without neighbours, and vectors with a target for which the oracle has no room.
 
     Args:
         graph: the graph.
         nearest: nearest others of each vector, −1 for none [n, k].
-        targets: targets that the oracle knows already.
+        targets: targets that the oracle holds already.
         max_blocks: blocks of hops that the oracle may hold.
     """
     is_known = np.zeros(len(nearest), dtype=bool)

@@ -1,36 +1,53 @@
-"""States of a run on disk: whole or not at all, and only for the run that they were made in."""
+"""Checkpoints: written atomically, and read only by the run that they belong to."""
 
 import hashlib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from l2route.files.atomic import open_regular, replacing
 from l2route.files.hashing import DIGEST_BYTES, add_array
-from l2route.training.problem import Sizes
+from l2route.models.protocol import name_of
+from l2route.training.problem import Problem, Sizes
 
-VERSION = 3
+VERSION = 4
 
 
-def write_checkpoint(
-    path: Path, state: dict[str, Any], options: dict[str, Any], problem: str, sizes: Sizes
-) -> None:
-    """Replace the state in a file; a crash leaves the one before.
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The run that a checkpoint belongs to."""
+
+    options: dict[str, Any]
+    """Options of learning, with budget and rerank as learned for."""
+    problem: str
+    """Hash of graph, vectors and queries."""
+    model: str
+    """Qualified name of the model's class."""
+    shapes: dict[str, list[int]]
+    """Shape of each parameter of the model."""
+
+    @classmethod
+    def of(cls, options: dict[str, Any], problem: Problem, model: nn.Module) -> "Origin":
+        """The run of a model with these options."""
+        shapes = {name: list(each.shape) for name, each in model.named_parameters()}
+        return cls(options, problem.digest(), name_of(model), shapes)
+
+
+def write_checkpoint(path: Path, state: dict[str, Any], origin: Origin, sizes: Sizes) -> None:
+    """Replace a checkpoint; a crash leaves the previous one.
 
     Args:
         path: the file.
         state: tensors and numbers.
-        options: how the run learns.
-        problem: digest of what it learns.
-        sizes: how much it learns from.
+        origin: the run that it belongs to.
+        sizes: how much data the run uses.
     """
     content = {
         "version": VERSION,
-        "options": options,
-        "problem": problem,
+        **asdict(origin),
         "sizes": asdict(sizes),
         "state": state,
     }
@@ -39,24 +56,30 @@ def write_checkpoint(
 
 
 def read_sizes(path: Path) -> Sizes:
-    """How much the run of a checkpoint learns from."""
+    """How much data the run of a checkpoint uses."""
     try:
         return Sizes(**_read(path)["sizes"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: expected the sizes of a run, got {error}") from error
 
 
-def read_checkpoint(path: Path, options: dict[str, Any], problem: str) -> dict[str, Any]:
-    """Read a state; one of other options or of another problem is refused."""
+def read_checkpoint(path: Path, origin: Origin) -> dict[str, Any]:
+    """Read the state of a checkpoint; one of another run is refused."""
     content = _read(path)
-    made_with, state = content.get("options"), content.get("state")
-    if not isinstance(made_with, dict) or not isinstance(state, dict):
-        raise ValueError(f"{path}: expected a checkpoint with options and a state, got neither")
-    different = sorted(name for name in options if made_with.get(name) != options[name])
+    options, state = content.get("options"), content.get("state")
+    if not isinstance(options, dict) or not isinstance(state, dict):
+        found = ", ".join(sorted(map(str, content)))
+        raise ValueError(f"{path}: expected a checkpoint with options and a state, got {found}")
+    if (model := content.get("model")) != origin.model:
+        raise ValueError(f"{path}: expected a checkpoint of {origin.model}, got one of {model}")
+    different = sorted(name for name in origin.options if options.get(name) != origin.options[name])
     if different:
         raise ValueError(f"{path}: expected a run with the same options, got other {different}")
-    if content.get("problem") != problem:
+    if content.get("problem") != origin.problem:
         raise ValueError(f"{path}: expected the same graph, vectors and queries, got other")
+    if (shapes := content.get("shapes")) != origin.shapes:
+        expected = f"a checkpoint of {model} with parameters {origin.shapes}"
+        raise ValueError(f"{path}: expected {expected}, got one with {shapes}")
     return state
 
 

@@ -1,4 +1,4 @@
-"""The time that a run may take, from its first line to its last."""
+"""The time limit of a run, set-up and final measurements included."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Result = TypeVar("Result")
 
 
 class Clock:
-    """Counts the seconds of a run against a limit; set-up counts as much as steps do.
+    """Measures the seconds of a run against a limit.
 
     Args:
         minutes: the limit; None for no limit.
@@ -20,7 +20,7 @@ class Clock:
         self._charged = 0.0
 
     def charge(self, seconds: float) -> None:
-        """Count seconds that an earlier process spent on the same run."""
+        """Add seconds that an earlier process spent on the same run."""
         self._charged += seconds
 
     def spent(self) -> float:
@@ -32,7 +32,7 @@ class Clock:
         return None if self.limit is None else self.limit - self.spent()
 
     def allowance(self, share: float) -> float | None:
-        """A share of the whole limit in seconds, or what is left if that is less."""
+        """A fraction of the limit in seconds, or the time left if less; None for no limit."""
         left = self.left()
         return (
             None if left is None or self.limit is None else max(0.0, min(left, share * self.limit))
@@ -40,7 +40,7 @@ class Clock:
 
 
 def timed(work: Callable[[], Result]) -> tuple[Result, float]:
-    """What a function returns, and the seconds that it took."""
+    """A function's result, and the seconds that it took."""
     begin = time.perf_counter()
     result = work()
     return result, time.perf_counter() - begin

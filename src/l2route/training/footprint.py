@@ -1,4 +1,4 @@
-"""Memory that learning takes, and memory that there is."""
+"""Memory that learning takes."""
 
 import os
 
@@ -6,21 +6,22 @@ from l2route.files.memory import available_bytes
 from l2route.training.oracle import BLOCK_TARGETS
 
 HOP_BYTES = 6 << 30
-"""Bytes of hop blocks that are held at once, unless an option says otherwise."""
+"""Default limit on the bytes of hop blocks held at once."""
 FREE_SHARE = 0.5
-"""Share of the free memory that hop blocks may take, unless an option says otherwise."""
+"""Fraction of the free memory that hop blocks may take by default."""
 N_FEATURES, N_PRODUCTS = 5, 3
-"""Features of a vertex, in vectors: see `features.vertex_features`."""
+"""Groups of features of a vertex, see `vertex_features`, and products if projected."""
 FEATURE_COPIES = 3
-"""Copies of vertices' features that exist at once: groups, rows, rows as walks read them."""
+"""Copies of the features that exist at once: groups, rows, padded rows."""
 
 
 def max_hop_blocks(n_vertices: int, memory_gb: float | None) -> int:
-    """Blocks of hops that are held at once.
+    """Largest number of hop blocks held at once.
 
     Args:
-        n_vertices: of the graph.
-        memory_gb: what they may take; None for 6 GB, or half of what is free if that is less.
+        n_vertices: vertices of the graph.
+        memory_gb: memory for them in 10⁹ bytes; None for 6.4, or half of the free memory if that
+            is less.
     """
     if memory_gb is None:
         room = min(HOP_BYTES, int(FREE_SHARE * available_bytes()))
@@ -43,15 +44,15 @@ def expected_bytes(
     memory_gb: float | None = None,
     n_threads: int = 0,
 ) -> int:
-    """Memory that learning with the filter takes at its peak, beside the index, to about a fifth.
+    """Peak memory of learning with the filter, beside the index, within about a fifth.
 
     Args:
-        n_vertices: of the graph.
-        dim: of the vectors.
-        n_targets: distinct targets of training queries, at most as many as vertices.
-        is_projected: whether the routing dimension is smaller.
-        memory_gb: what hop blocks may take; see `max_hop_blocks`.
-        n_threads: that compute hop blocks; 0 for all cores.
+        n_vertices: vertices of the graph.
+        dim: dimension of the vectors.
+        n_targets: distinct targets of training queries.
+        is_projected: whether the routing dimension is smaller than `dim`.
+        memory_gb: memory for hop blocks; see `max_hop_blocks`.
+        n_threads: threads that compute hop blocks; 0 for all cores.
     """
     n_blocks = min(-(-n_targets // BLOCK_TARGETS), max_hop_blocks(n_vertices, memory_gb))
     in_work = min(n_blocks, n_threads or os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""What a run says of itself on disk: JSON lines, and TensorBoard's events if it is installed."""
+"""The log of a run: JSON lines, and TensorBoard's events if it is installed."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -10,26 +10,35 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A validation, as progress displays and logs have it."""
+    """A validation, and the last batch before it."""
 
     step: int
+    """Steps taken."""
     n_steps: int
+    """Steps in total, estimated if the run is limited by time."""
     routing: float
+    """Objective, first term: see `Lesson`."""
     topk: float
+    """Objective, second term."""
     found: float
+    """Fraction of the batch's walks that visited their target."""
     kept: float
+    """Fraction of those that had it among the k best."""
     recall: float
+    """Recall@k on the validation queries that choose."""
     best: float
+    """Best such recall so far."""
     seconds: float
+    """Time since the run began."""
     seconds_left: float
+    """Estimated time to its end."""
 
 
 @contextmanager
 def event_log(path: Path | None) -> Iterator[Callable[[Event], None]]:
-    """A function that appends events to a file, one JSON line each, or does nothing for None.
+    """A function that appends events to a file, one JSON line each; None: that does nothing.
 
-    TensorBoard, where there is one, reads its own events from the directory `path` with `.tb`
-    appended.
+    If TensorBoard is installed, its events go to the directory `path` with `.tb` appended.
     """
     if path is None:
         yield lambda event: None

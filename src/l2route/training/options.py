@@ -1,16 +1,26 @@
-"""What learning may be told."""
+"""Options of learning. Each is described once, by the docstring under its field."""
 
+import ast
+import inspect
 import math
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from operator import index as index_of
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+if TYPE_CHECKING:  # the protocol needs torch, options do not
+    from l2route.models.protocol import RoutingModel
 
 from l2route.files.require import require
+from l2route.search.limits import DEFAULT_BUDGET, Limits
 
 Objective = Literal["imitation", "teacher", "topk"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 ModelName = Literal["filter", "gcn", "ffn"]
 MODELS: tuple[ModelName, ...] = get_args(ModelName)
+DEFAULT_RERANK = 8
 COUNTS = (
     "budget",
     "rerank",
@@ -23,116 +33,222 @@ COUNTS = (
     "hidden_dim",
     "n_threads",
 )
-"""Options that are whole numbers, of whatever type of integer."""
+"""Options that are whole numbers, of any integer type."""
+LEAST = {
+    "budget": 1,
+    "rerank": 1,
+    "k": 1,
+    "dim": 1,
+    "steps": 1,
+    "batch_size": 1,
+    "hidden_dim": 1,
+    "n_validation": 1,
+    "n_threads": 0,
+    "temperature": 0,
+    "near_duplicate": 0,
+}
+"""Smallest value of options that have one."""
+ABOVE_ZERO = (
+    "minutes",
+    "epochs",
+    "topk_sharpness",
+    "sharpness",
+    "visits_per_weight",
+    "learning_rate",
+    "memory_gb",
+)
+FINITE = ("near_duplicate", "memory_gb")
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """Distance computations per query that walks learn for and are validated with."""
+
+    budget: int
+    """In total, rerank and projection included."""
+    rerank: int
+    """Of the budget, true distances at the end."""
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of searches that spend as much."""
+        return Limits(self.budget, rerank=self.rerank)
 
 
 @dataclass(frozen=True, slots=True)
 class LearnOptions:
-    """How to learn."""
+    """How to learn.
 
-    budget: int = 256
-    """Total distance computations per query to learn for, rerank and projection included."""
-    rerank: int = 8
-    """Of the budget, true distances at the end."""
+    The first sentence under a field is also the help text of the command line's option.
+    """
+
+    budget: int | None = None
+    """Training target given as a budget: distance computations per query, 256 by default. Rerank
+    and projection are included."""
+    rerank: int | None = None
+    """Distance computations of the budget that rerank the best candidates, by default max(8, k)."""
     k: int = 1
-    """Nearest neighbours of a query that are to end among those reranked."""
+    """Number of nearest neighbours to find per query. At most `rerank`: all k have to be among the
+    reranked candidates."""
     recall: float | None = None
-    """Recall@k to learn for. If given, budget and rerank are those that reach it without learning,
-    and as much is kept of what was learned as reaches it at the least cost."""
+    """Training target given as recall@k, in place of budget and rerank. The budget is then what
+    this recall costs without learning, the rerank at least 2k, and the learned space is chosen for
+    the fewest bytes read at this recall."""
     dim: int | None = None
-    """Routing dimension; the original one if not given."""
+    """Routing dimension; by default that of the vectors. If smaller, queries are projected."""
     model: ModelName = "filter"
-    """filter (linear in graph-propagated features), gcn (the paper's network) or ffn."""
+    """Model: filter (linear in graph-propagated features), gcn (the paper's network) or ffn."""
     objective: Objective = "imitation"
-    """imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
+    """Objective: imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
     minutes: float = 5.0
-    """Wall-clock time at the most, with all that comes before and after the steps; not used if
-    steps are given."""
+    """Time limit in minutes, set-up and final measurements included. Training queries are left out
+    whose true neighbours would take too long to find. Ignored if steps are given."""
     epochs: float = 20.0
-    """Passes over the training queries at the most, though never less than 2,000 steps: more of
-    them gain nothing. Not used if steps are given."""
+    """Largest number of passes over the training queries, but at least 2,000 steps. More passes
+    gain nothing. Ignored if steps are given."""
     steps: int | None = None
-    """Number of steps; makes a run reproducible to the last bit."""
+    """Number of training steps, in place of a time limit. Makes a run reproducible bit for bit."""
     seed: int = 0
     """Seed of every random choice."""
     batch_size: int | None = None
-    """Walks per step; if not given 500 for the filter, and 4,000 for models over the whole graph,
-    whose steps take seconds whatever the walks do."""
+    """Walks per step. By default 500 for models with constant vertices, such as the filter, and
+    4,000 for the others, whose steps take seconds however few walks they have."""
     temperature: float = 0.3
-    """Of the noise that walks are sampled with."""
+    """Temperature of the noise that walks are sampled with."""
     topk_weight: float = 1 / 64
-    """Weight of log P(v* in TopK) beside the sum over steps, per score that a walk may compute: the
-    sum grows with their number. With d < D, where ranking is harder, D/d times that."""
+    """Weight of log P(v* in TopK), per score that a walk may compute. The other term is a sum over
+    steps, which grows with that number. With d < D, where ranking is harder, D/d times as much."""
     topk_sharpness: float = 4.0
-    """Inverse temperature of that probability, in units of the steps' one."""
+    """Inverse temperature of P(v* in TopK), relative to that of the steps."""
     learning_rate: float = 1e-3
-    """Peak of the one-cycle schedule."""
+    """Peak learning rate of the one-cycle schedule."""
     sharpness: float | None = None
-    """Inverse temperature α of the scores; calibrated from the data if not given."""
+    """Inverse temperature α of the scores; by default calibrated on the data."""
     learns_from_base: bool | None = None
-    """Whether base vectors are queries too, each hidden from its own walk; by default where the
-    queries look like them."""
+    """Whether base vectors are training queries too, each hidden from its own walk. By default if
+    the queries are distributed like them."""
     visits_per_weight: float = 60.0
-    """Visits in an epoch that a vertex needs, for each weight, to have a shift of its own in the
-    filter; infinite for none."""
+    """Visits per epoch and weight from which on the filter gives a vertex a shift of its own.
+    Infinite for no such vertices."""
     n_validation: int = 5000
-    """Queries cut from the training queries at the most: a tenth of the distinct ones, or up to 400
-    of a short log, as far as a third of it goes."""
+    """Largest number of queries held out for validation. A tenth of the distinct queries is, or up
+    to 400 of a short log, but no more than a third of it."""
     count_repeats: bool = False
-    """Whether a query that was asked n times is learned from n times; it validates once at most."""
+    """Train on a query as often as the log repeats it, instead of once. It validates once at
+    most."""
     near_duplicate: float = 0.05
-    """Distance, as a share of that to a validation query's second nearest vector, within which no
-    other query is learned from: it would have the same answers."""
+    """Distance around a validation query within which no other query is trained on. As a fraction
+    of the distance to the validation query's second nearest vector: such queries have the same
+    answers."""
     memory_gb: float | None = None
-    """Memory for hops from vertices to targets, in 10⁹ bytes; if not given 6.4, or half of what is
-    free if that is less. A run is repeated to the last bit only with as much of it."""
+    """Memory for hops from vertices to targets in 10⁹ bytes; by default 6.4, or half of what is
+    free. A run is reproducible bit for bit only with the same amount."""
     hidden_dim: int | None = None
-    """Hidden units: of gcn's and ffn's feed-forward network, 1024 if not given, or of a layer in
-    the filter, which has none if not given. A filter that has one has no hubs, and its steps
-    go over the whole graph, as those of the networks do."""
+    """Hidden units of gcn and ffn, 1024 by default, or of a hidden layer in the filter, by default
+    none. A filter with a hidden layer has no hubs, and its steps cost as much as a network's."""
     n_threads: int = 0
-    """Threads for walks; 0 for all cores."""
+    """Number of threads; 0 for all cores."""
 
     def __post_init__(self) -> None:
         for name in COUNTS:
             if (count := getattr(self, name)) is not None:
                 object.__setattr__(self, name, index_of(count))
+        self._check_ranges()
         require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
         require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
-        require(self.budget >= 1, "budget of at least 1", self.budget)
-        require(self.rerank >= 1, "rerank of at least 1", self.rerank)
-        require(1 <= self.k <= self.rerank, f"k in [1, {self.rerank}], the rerank", self.k)
         require(self.recall is None or 0 < self.recall <= 1, "recall in (0, 1]", self.recall)
-        require(self.dim is None or self.dim >= 1, "dim of at least 1", self.dim)
-        require(self.minutes > 0, "minutes above 0", self.minutes)
-        require(self.epochs > 0, "epochs above 0", self.epochs)
-        require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
-        require(
-            self.batch_size is None or self.batch_size >= 1,
-            "batch_size of at least 1",
-            self.batch_size,
-        )
-        require(self.temperature >= 0, "temperature of at least 0", self.temperature)
-        require(self.topk_sharpness > 0, "topk_sharpness above 0", self.topk_sharpness)
-        require(self.visits_per_weight > 0, "visits_per_weight above 0", self.visits_per_weight)
-        require(
-            self.hidden_dim is None or self.hidden_dim >= 1,
-            "hidden_dim of at least 1",
-            self.hidden_dim,
-        )
-        require(self.learning_rate > 0, "learning_rate above 0", self.learning_rate)
-        require(self.n_validation >= 1, "n_validation of at least 1", self.n_validation)
-        require(
-            0 <= self.near_duplicate < math.inf, "near_duplicate of at least 0", self.near_duplicate
-        )
-        require(
-            self.memory_gb is None or 0 < self.memory_gb < math.inf,
-            "memory_gb above 0",
-            self.memory_gb,
-        )
-        require(self.n_threads >= 0, "n_threads of at least 0", self.n_threads)
+        if self.recall is not None and (self.budget is not None or self.rerank is not None):
+            raise ValueError("expected a recall, or else budget and rerank, got both")
+        budget, rerank = self.spending.budget, self.spending.rerank
+        require(self.k <= rerank, f"k in [1, {rerank}], the rerank", self.k)
+        if self.recall is None:
+            require(rerank < budget, f"rerank below the budget, {budget}", rerank)
+
+    def _check_ranges(self) -> None:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, least in LEAST.items():
+            if name in given:
+                require(given[name] >= least, f"{name} of at least {least}", given[name])
+        for name in ABOVE_ZERO:
+            if name in given:
+                require(given[name] > 0, f"{name} above 0", given[name])
+        for name in FINITE:
+            if name in given:
+                require(given[name] < math.inf, f"a finite {name}", given[name])
 
     @property
     def time_limit(self) -> float | None:
-        """Minutes that a run may take; None where steps are given."""
+        """Minutes that a run may take; None if steps are given."""
         return None if self.steps is not None else self.minutes
+
+    @property
+    def spending(self) -> Spending:
+        """Budget and rerank, or their defaults."""
+        rerank = max(DEFAULT_RERANK, self.k) if self.rerank is None else self.rerank
+        return Spending(DEFAULT_BUDGET if self.budget is None else self.budget, rerank)
+
+
+class LearnKeywords(TypedDict, total=False):
+    """Fields of `LearnOptions` as keywords of `RoutingIndex.learn`; a model may be one's own."""
+
+    budget: int | None
+    rerank: int | None
+    k: int
+    recall: float | None
+    dim: int | None
+    model: "ModelName | RoutingModel"
+    objective: Objective
+    minutes: float
+    epochs: float
+    steps: int | None
+    seed: int
+    batch_size: int | None
+    temperature: float
+    topk_weight: float
+    topk_sharpness: float
+    learning_rate: float
+    sharpness: float | None
+    learns_from_base: bool | None
+    visits_per_weight: float
+    n_validation: int
+    count_repeats: bool
+    near_duplicate: float
+    memory_gb: float | None
+    hidden_dim: int | None
+    n_threads: int
+
+
+def with_keywords(
+    options: LearnOptions | None, keywords: Mapping[str, Any]
+) -> tuple[LearnOptions, "RoutingModel | None"]:
+    """Options with some fields changed, and the model of one's own if `model` is one.
+
+    Args:
+        options: where to start; None for the defaults.
+        keywords: fields to change.
+    """
+    names = [each.name for each in fields(LearnOptions)]
+    unknown = sorted(keywords.keys() - set(names))
+    if unknown:
+        raise TypeError(f"expected options of learning ({', '.join(names)}), got {unknown[0]!r}")
+    changes, model = dict(keywords), keywords.get("model")
+    if model is None or isinstance(model, str):
+        return replace(options or LearnOptions(), **changes), None
+    del changes["model"]
+    return replace(options or LearnOptions(), **changes), model
+
+
+@cache
+def descriptions() -> Mapping[str, str]:
+    """First sentence of the docstring under each field of `LearnOptions`, by its name."""
+    tree = ast.parse(inspect.getsource(sys.modules[__name__]))
+    (made,) = (
+        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "LearnOptions"
+    )
+    found = {}
+    for field, text in zip(made.body, made.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            said = " ".join(str(ast.literal_eval(text.value)).split())
+            found[ast.unparse(field.target)] = said.split(". ")[0].rstrip(".") + "."
+    return found

@@ -2,7 +2,7 @@
 
 A block holds the hops to up to 512 targets, bit-sliced in four planes [n, 8, 4]: bit t % 64 of
 `block[v, t // 64, p]` is bit p of the hops from vertex v to the block's target t. Blocks are
-computed when they are asked for, a few are held in memory, and all can be kept on disk.
+computed on demand, some are held in memory, and all can be cached on disk.
 """
 
 import os
@@ -37,35 +37,35 @@ UNREACHABLE = 15
 _N_PLANES = 4
 _ALL_ONES = np.uint64(2**64 - 1)  # 64 targets unreachable, in each of the four planes
 _RUN = 8192  # vertices pruned at a time, which bounds the temporaries
-_ABANDONED = 3600.0  # seconds after which a half-written file has no writer any more
-_FORMAT = "l2route-hops-1"  # part of every key: raised when files are laid out another way
+_ABANDONED = 3600.0  # age in seconds from which on a partial file is taken to be left by a crash
+_FORMAT = "l2route-hops-1"  # part of every key: raised when the layout of files changes
 
 
 @dataclass(frozen=True, slots=True)
 class TargetPlaces:
-    """Where each query's target stands among the blocks."""
+    """Block and column of each query's target."""
 
     block_of: NDArray[np.int32]
     """[n_queries]"""
     column_of: NDArray[np.int32]
-    """Place within the block, in [0, 512) [n_queries]."""
+    """Column within the block, in [0, 512) [n_queries]."""
 
 
 class HopOracle:
-    """Hops from every vertex to every query's target; any number of threads may ask it.
+    """Hops from every vertex to every query's target; safe to use from several threads.
 
-    Distinct targets are sorted and cut into blocks of 512. At most `max_blocks` blocks are held,
-    and one more per thread while it is computed, however many queries there are.
+    Distinct targets are sorted and divided into blocks of 512. At most `max_blocks` blocks are held
+    in memory, and one more per thread while it is computed.
 
     Args:
-        graph: the graph; its bottom layer is what is walked.
+        graph: the graph; hops are counted in its bottom layer.
         targets: the target of each query, a vertex [n_queries].
         margin: keep the hops of a vertex only where it lies on a path from the entry to the
-            target that is at most so much longer than the shortest (5 in the paper); elsewhere
-            it reads as unreachable. None keeps all.
-        cache: directory to keep blocks in; made if missing, shared by any number of oracles.
-        max_blocks: blocks held in memory.
-        n_threads: threads that compute several blocks; 0 for all cores.
+            target that is at most this much longer than the shortest (5 in the paper); other
+            vertices read as unreachable. None keeps all.
+        cache: directory to keep blocks in; made if missing, may be shared by oracles.
+        max_blocks: largest number of blocks held in memory.
+        n_threads: threads that compute blocks; 0 for all cores.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class HopOracle:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of 512 targets, the last one perhaps shorter."""
+        """Number of blocks of 512 targets; the last one may be shorter."""
         return -(-len(self.targets) // BLOCK_TARGETS)
 
     @property
     def n_held(self) -> int:
-        """Blocks held in memory now."""
+        """Number of blocks held in memory now."""
         return len(self._held)
 
     def targets_of(self, block: int) -> NDArray[np.int32]:
@@ -111,9 +111,9 @@ class HopOracle:
         return self.targets[block * BLOCK_TARGETS : (block + 1) * BLOCK_TARGETS]
 
     def block(self, block: int) -> NDArray[np.uint64]:
-        """Hops to the targets of a block [n, 8, 4], read-only: held, read or computed.
+        """Hops to the targets of a block [n, 8, 4], read-only: from memory, cache or computed.
 
-        Threads that ask for the same block at once wait for one of them to compute it.
+        If several threads need the same block at once, one computes it and the others wait.
         """
         with self._lock:
             held = self._held.get(block)
@@ -129,17 +129,17 @@ class HopOracle:
         return pending.result()
 
     def prefetch(self, blocks: Iterable[int]) -> None:
-        """Compute or read several blocks, in parallel, and hold them."""
+        """Compute or read several blocks in parallel, and hold them in memory."""
         wanted = sorted(set(blocks))
         if len(wanted) > self.max_blocks:
             raise ValueError(f"expected at most {self.max_blocks} blocks, got {len(wanted)}")
         self._compute(wanted, None)
 
     def compute_all(self, progress: Progress | None = None) -> None:
-        """Compute every block that the cache lacks, in parallel.
+        """Compute all blocks that are not in the cache, in parallel.
 
         Args:
-            progress: told of blocks done and in all.
+            progress: called with blocks done and in total.
         """
         if self._cache is None and self.n_blocks > self.max_blocks:
             raise ValueError(
@@ -150,7 +150,7 @@ class HopOracle:
 
     def _compute(self, blocks: Iterable[int], progress: Progress | None) -> None:
         def ask(block: int) -> None:
-            self.block(block)  # and let go of it: results would hold every block
+            self.block(block)  # without returning it: the results would hold every block
 
         wanted = list(blocks)
         with ThreadPoolExecutor(self.n_threads) as pool:
@@ -159,10 +159,10 @@ class HopOracle:
                     progress(done, len(wanted))
 
     def _settle(self, block: int, pending: "Future[NDArray[np.uint64]]") -> None:
-        """Keep the promise that a block was pending."""
+        """Obtain a block that is pending, and hand it or the error to the waiting threads."""
         try:
             hops = self._obtain(block)
-        except BaseException as error:  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # waiting threads need any kind of error
             with self._lock:
                 del self._pending[block]
             pending.set_exception(error)
@@ -210,7 +210,7 @@ def _at_least(name: str, low: int, value: int) -> int:
 
 
 def _graph_key(graph: Graph, margin: int | None) -> str:
-    """Hash of all that a block depends on, but its targets."""
+    """Hash of all that a block depends on except its targets."""
     entries = [] if margin is None else [np.sort(graph.entries)]
     return hash_arrays(f"{_FORMAT} {margin}", *entries, graph.neighbors)
 
@@ -256,7 +256,7 @@ def _limits(
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     """Most hops to each target, bit-sliced, and whether any are allowed, by depth of a vertex.
 
-    The last row, which −1 finds, is for vertices that the entry does not reach: nothing is allowed.
+    The last row, with index −1, is for vertices that the entry does not reach: nothing is allowed.
     """
     limits = np.full((max_depth + 2, BLOCK_TARGETS), -1, dtype=np.int64)
     depths = np.arange(max_depth + 1)[:, None]
@@ -286,7 +286,7 @@ def _at_most(hops: NDArray[np.uint64], limits: NDArray[np.uint64]) -> NDArray[np
 def pack_words(block: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A block [n, 8, 4] without its words of 64 unreachable targets, as one array [*].
 
-    First a byte per vertex, with a bit for each word that is there; then those words' planes.
+    First a byte per vertex with a bit for each word that is stored, then the planes of those words.
     """
     is_there = (block != _ALL_ONES).any(axis=2)  # [n, 8]
     flags = np.zeros(-(-len(block) // 8) * 8, dtype=np.uint8)
@@ -295,7 +295,7 @@ def pack_words(block: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def unpack_words(packed: NDArray[np.uint64], n_vertices: int) -> NDArray[np.uint64]:
-    """The block [n, 8, 4] that `pack_words` packed."""
+    """Inverse of `pack_words`: the block [n, 8, 4]."""
     n_flags = -(-n_vertices // 8)
     flags = packed[:n_flags].view(np.uint8)[:n_vertices]
     is_there = np.unpackbits(flags[:, None], axis=1, bitorder="little").astype(bool)
@@ -308,8 +308,8 @@ def unpack_words(packed: NDArray[np.uint64], n_vertices: int) -> NDArray[np.uint
 class BlockCache:
     """Arrays in a directory, each in a file named by its key and its content's checksum.
 
-    A file is written beside and renamed, so a crash leaves it whole or not at all. One whose
-    content is not what its name says is removed, as if it had never been there.
+    A file is written under another name and renamed, so a crash leaves it whole or not at all. A
+    file whose content does not match its checksum is removed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -337,9 +337,9 @@ class BlockCache:
             write_npy(stream, array)
 
     def _remove_abandoned(self) -> None:
-        """Remove what crashed writers left; files of other processes at work are younger."""
+        """Remove partial files of crashed writers; those of active writers are younger."""
         for path in self.directory.glob("*.partial"):
-            with suppress(OSError):  # its writer was alive and has renamed it; or it is no file
+            with suppress(OSError):  # renamed by an active writer, or a directory
                 if time.time() - path.stat().st_mtime > _ABANDONED:
                     path.unlink()
 

@@ -1,5 +1,6 @@
-"""What is to be learned: queries with their true neighbours, cut into training and validation."""
+"""A query log with true neighbours, split into training and validation queries."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from l2route.data.vectors import check_vectors, normalize
 from l2route.files.hashing import hash_arrays
 from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
+from l2route.models.protocol import unit_scale
 from l2route.search.base import BaseVectors
-from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
-from l2route.search.space import RoutingSpace, original_space
+from l2route.search.space import RoutingSpace
 from l2route.search.validation import DEPTH, N_KEPT, Validation
 from l2route.training.base_queries import (
     affordable_vectors,
@@ -25,98 +26,103 @@ from l2route.training.base_queries import (
 )
 from l2route.training.clock import Clock, timed
 from l2route.training.footprint import max_hop_blocks
-from l2route.training.options import LearnOptions
+from l2route.training.options import LearnOptions, Spending
 from l2route.training.queries import QueryLog, answer_radius, hold_out, n_validation_of
 
-SHARPNESS = 3.0
-"""Softmax of scores in units of the gap between the best and the eighth best visited."""
-N_ASKED = 2000
-"""Queries whose walks tell which vertices are visited most."""
 LEAST_DISTINCT = 20
-"""Distinct queries without which nothing is learned."""
+"""Smallest number of distinct queries to learn from."""
 VALIDATION_TIME, TRAIN_TIME, BASE_TIME = 0.1, 0.2, 0.1
-"""Shares of a run's time for the true neighbours of validation queries, of training queries and of
-base vectors that serve as queries. What would take longer is left out."""
+"""Fractions of a run's time for the true neighbours of validation queries, of training queries and
+of base vectors used as queries. Queries for which there is no time are left out."""
 N_PROBED = 256
-"""Queries that tell how long it takes to find a query's true neighbours."""
+"""Queries on which the time of an exact search is measured."""
 CHOOSING, CONFIRMING = slice(0, None, 2), slice(1, None, 2)
-"""Halves of the validation queries: one chooses a state, the other confirms that it is better."""
+"""Halves of the validation queries. States are chosen on one; on the other it is tested whether the
+chosen one is better."""
+
+Judge = Callable[[RoutingSpace, NDArray[np.float32]], NDArray[np.float64]]
+"""From a space and queries [n, dim] to the quality of the answers in [0, 1], per query [n]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of what there is a run learns from, as its time and memory allow.
+    """How much data a run uses, given its time and memory.
 
-    A run that goes on from a checkpoint learns from the same.
+    A run resumed from a checkpoint uses the same.
     """
 
     validation: int
-    """Distinct queries that may validate."""
+    """Distinct queries that are candidates for validation."""
     train: int
-    """Distinct queries that are learned from."""
+    """Distinct training queries."""
     base: int
-    """Base vectors that may serve as queries."""
+    """Base vectors that are candidates for training queries."""
     blocks: int
-    """Blocks of hops that are held at once."""
+    """Blocks of hops held in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is to be learned: training and validation queries with their true neighbours."""
+    """A graph, and training and validation queries with their true neighbours."""
 
     graph: Graph
     base: BaseVectors
     train: NDArray[np.float32]
-    """Training queries, and after them base vectors that serve as such."""
+    """Training queries, followed by base vectors used as training queries [n_train, dim]."""
     validation: Validation
-    """Queries that are not learned from, and their true neighbours."""
+    """Held-out queries and their true neighbours."""
     targets: NDArray[np.int64]
     """The k nearest neighbours of each training query [n_train, k]."""
     hidden: NDArray[np.int32]
-    """The vertex that each training query is, and that its walk is not to see; −1 for none."""
+    """Vertex that is hidden from each training query's walk, since it is the query; −1 for none
+    [n_train]."""
     nearest: NDArray[np.float32]
     """True distances of the k nearest of each validation query [n_validation, k]."""
     scale: float
-    """Multiplies vectors and queries, so that vectors have root-mean-square length 1."""
+    """Factor by which vectors and queries are multiplied; see `unit_scale`."""
     n_queries: int
     """Queries in the log, repeats included."""
     n_distinct: int
     """Distinct queries in the log."""
     sizes: Sizes
+    judge: Judge | None = None
+    """Measures spaces, in place of recall@k within the budget."""
 
     def digest(self) -> str:
-        """What tells this problem from others."""
+        """Hash of graph, vectors, training and validation queries."""
         layers = [part for each in self.graph.upper for part in (each.vertices, each.neighbors)]
         graph = (self.graph.neighbors, self.graph.entries, *layers)
         asked = (self.train, self.targets, self.hidden, self.validation.queries)
         return hash_arrays(self.base.metric, *graph, self.base.rows, *asked)
 
     def to_keep(self) -> Validation:
-        """Validation queries for an index to keep, first those that chose nothing."""
+        """Validation queries for an index to keep, those that confirm first."""
         order = np.arange(len(self.validation.queries))
         order = np.concatenate([order[CONFIRMING], order[CHOOSING]])[:N_KEPT]
         return Validation(self.validation.queries[order], self.validation.neighbors[order])
 
     def recalls(
-        self, space: RoutingSpace, options: LearnOptions, part: slice
+        self, space: RoutingSpace, spending: Spending, part: slice, n_threads: int = 0
     ) -> NDArray[np.float64]:
-        """Recall@k of each validation query of a part, at the total budget [n_part]."""
-        searcher = Searcher(self.graph, space, self.base)
-        limits = Limits(options.budget, rerank=options.rerank)
+        """Recall@k of each validation query of a part, within the budget [n_part]."""
         queries, nearest = self.validation.queries[part], self.nearest[part]
-        k = nearest.shape[1]
-        found = searcher.search(queries, k, limits=limits, n_threads=options.n_threads)
+        if self.judge is not None:
+            return self.judge(space, queries)
+        searcher, k = Searcher(self.graph, space, self.base), nearest.shape[1]
+        found = searcher.search(queries, k, limits=spending.limits, n_threads=n_threads)
         return recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finder:
-    """Finds true neighbours, as many as there is time for."""
+    """Finds true neighbours of as many queries as there is time for."""
 
     base: BaseVectors
     cache: Path | None
     progress: Progress | None
     clock: Clock
+    sizes: Sizes | None
+    """Numbers of queries that an earlier process found time for."""
 
     def find(self, queries: NDArray[np.float32], k: int) -> Truth:
         vectors, metric = self.base.vectors(), self.base.metric
@@ -125,7 +131,7 @@ class _Finder:
         )
 
     def affordable(self, queries: NDArray[np.float32], k: int, share: float) -> int:
-        """How many of the queries can be searched for in a share of the run's time."""
+        """Number of queries that can be searched for exactly in a fraction of the run's time."""
         seconds = self.clock.allowance(share)
         if seconds is None or len(queries) <= N_PROBED:
             return len(queries)
@@ -136,7 +142,7 @@ class _Finder:
 
 @dataclass(frozen=True, slots=True)
 class _HeldOut:
-    """Validation queries of a log, and what may not be learned from because of them."""
+    """Validation queries of a log, and the queries that are excluded from training for them."""
 
     chosen: NDArray[np.int64]
     truth: Truth
@@ -146,13 +152,13 @@ class _HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class _Taught:
-    """Training queries with their targets, and the vertex that each is."""
+    """Training queries with their targets and hidden vertices."""
 
     queries: NDArray[np.float32]
     targets: NDArray[np.int64]
     hidden: NDArray[np.int32]
     n_drawn: int
-    """Distinct queries, or base vectors, that these are of."""
+    """Number of distinct queries, or base vectors, that these were drawn from."""
 
 
 def pose(
@@ -160,47 +166,27 @@ def pose(
     base: BaseVectors,
     queries: object,
     options: LearnOptions,
+    *,
+    neighbors: object = None,
     progress: Progress | None = None,
     cache: Path | None = None,
-    neighbors: object = None,
     clock: Clock | None = None,
     sizes: Sizes | None = None,
+    judge: Judge | None = None,
 ) -> Problem:
-    """Cut validation queries from a query log and find everyone's true neighbours.
+    """Hold out validation queries from a query log, and find all true neighbours.
 
-    Args:
-        graph: the graph to walk.
-        base: base vectors.
-        queries: the log [n_queries, dim].
-        options: how to learn.
-        progress: called with queries done and in all while true neighbours are found.
-        cache: directory to keep the true neighbours in.
-        neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
-            first, if they are known. Those of validation queries are found all the same.
-        clock: the run's time; by default it starts here.
-        sizes: how much to learn from; by default what time and memory allow.
+    Arguments as for `train`, and the run's clock and sizes if it has them already.
     """
-    checked = check_vectors("queries", queries, base.dim)
-    if options.k > graph.n_vertices:
-        raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
-    known = None if neighbors is None else _known(neighbors, len(checked), options.k, graph)
-    log = QueryLog.of(normalize(checked) if base.metric == "cosine" else checked, options.seed)
-    if len(log.distinct) < LEAST_DISTINCT:
-        got = f"{len(log.distinct)} among {len(checked)}"
-        raise ValueError(f"expected at least {LEAST_DISTINCT} distinct training queries, got {got}")
-    clock = clock or Clock(options.time_limit)
-    finder = _Finder(base, cache, progress, clock)
-    held = _hold_out(log, finder, options, sizes)
-    taught = _from_log(log, held, finder, options, known, sizes)
-    n_blocks, n_base = max_hop_blocks(graph.n_vertices, options.memory_gb), 0
-    n_blocks = n_blocks if sizes is None else sizes.blocks
+    log = _distinct(queries, base, graph, options)
+    known = _known(neighbors, log, options.k, graph)
+    finder = _Finder(base, cache, progress, clock or Clock(options.time_limit), sizes)
+    held = _hold_out(log, finder, options)
     validation = Validation(log.distinct[held.chosen], held.truth.ids.astype(np.int32))
-    parts = [taught]
-    if _learns_from_base(base, taught.queries, validation.queries, options):
-        parts.append(_from_base(graph, base, options, taught.targets, clock, sizes, n_blocks))
-        n_base = parts[-1].n_drawn
-    vectors = base.vectors()
-    length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
+    parts = [_from_log(log, held, finder, options, known)]
+    n_blocks = sizes.blocks if sizes else max_hop_blocks(graph.n_vertices, options.memory_gb)
+    if _learns_from_base(base, parts[0].queries, validation.queries, options):
+        parts.append(_from_base(graph, finder, options, parts[0].targets, n_blocks))
     return Problem(
         graph=graph,
         base=base,
@@ -209,16 +195,38 @@ def pose(
         targets=np.concatenate([part.targets for part in parts]),
         hidden=np.concatenate([part.hidden for part in parts]),
         nearest=held.truth.distances[:, : options.k],
-        scale=1.0 / length if length > 0 else 1.0,
-        n_queries=len(checked),
+        scale=unit_scale(base.vectors()),
+        n_queries=int(log.counts.sum()),
         n_distinct=len(log.distinct),
-        sizes=Sizes(held.n_candidates, taught.n_drawn, n_base, n_blocks),
+        sizes=_sizes(held, parts, n_blocks),
+        judge=judge,
     )
 
 
-def _known(neighbors: object, n_queries: int, k: int, graph: Graph) -> NDArray[np.int64]:
-    """The k nearest neighbours of each query, as the caller knows them [n_queries, k]."""
-    ids, n = np.asarray(neighbors), graph.n_vertices
+def _sizes(held: _HeldOut, parts: list[_Taught], n_blocks: int) -> Sizes:
+    n_base = sum(part.n_drawn for part in parts[1:])
+    return Sizes(held.n_candidates, parts[0].n_drawn, n_base, n_blocks)
+
+
+def _distinct(queries: object, base: BaseVectors, graph: Graph, options: LearnOptions) -> QueryLog:
+    """Check the log and find its distinct queries."""
+    checked = check_vectors("queries", queries, base.dim)
+    if options.k > graph.n_vertices:
+        raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
+    if options.dim is not None and options.dim > base.dim:
+        raise ValueError(f"expected dim of at most {base.dim}, got {options.dim}")
+    log = QueryLog.of(normalize(checked) if base.metric == "cosine" else checked, options.seed)
+    if len(log.distinct) < LEAST_DISTINCT:
+        got = f"{len(log.distinct)} among {len(checked)}"
+        raise ValueError(f"expected at least {LEAST_DISTINCT} distinct training queries, got {got}")
+    return log
+
+
+def _known(neighbors: object, log: QueryLog, k: int, graph: Graph) -> NDArray[np.int64] | None:
+    """The k nearest neighbours of each query if the caller gave them, checked [n_queries, k]."""
+    if neighbors is None:
+        return None
+    ids, n, n_queries = np.asarray(neighbors), graph.n_vertices, int(log.counts.sum())
     if ids.ndim != 2 or len(ids) != n_queries or ids.shape[1] < k or ids.dtype.kind not in "iu":
         expected = f"neighbors int [{n_queries}, at least {k}]"
         raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
@@ -227,17 +235,15 @@ def _known(neighbors: object, n_queries: int, k: int, graph: Graph) -> NDArray[n
     return ids[:, :k].astype(np.int64)
 
 
-def _hold_out(
-    log: QueryLog, finder: _Finder, options: LearnOptions, sizes: Sizes | None
-) -> _HeldOut:
+def _hold_out(log: QueryLog, finder: _Finder, options: LearnOptions) -> _HeldOut:
     """Choose validation queries and find their neighbours, as deep as an index keeps them."""
     n_wanted = n_validation_of(len(log.distinct), options.n_validation)
     candidates = log.order[:n_wanted]
     depth = max(options.k, min(DEPTH, len(finder.base.rows)))
-    if sizes is None:
+    if finder.sizes is None:
         n_most = finder.affordable(log.distinct[candidates], depth, VALIDATION_TIME)
     else:
-        n_most = sizes.validation
+        n_most = finder.sizes.validation
     candidates = candidates[:n_most]
     truth = finder.find(log.distinct[candidates], depth)
     radii = answer_radius(log.distinct[candidates], truth.distances, finder.base.metric)
@@ -254,12 +260,11 @@ def _from_log(
     finder: _Finder,
     options: LearnOptions,
     known: NDArray[np.int64] | None,
-    sizes: Sizes | None,
 ) -> _Taught:
-    """Training queries of a log: all that is not held out, or as many as there is time for."""
+    """Training queries of a log: all that are not held out, or as many as there is time for."""
     drawn = log.order[~held.is_held_out[log.order]]
-    if sizes is not None:
-        drawn = drawn[: sizes.train]
+    if finder.sizes is not None:
+        drawn = drawn[: finder.sizes.train]
     elif known is None:
         drawn = drawn[: finder.affordable(log.distinct[drawn], options.k, TRAIN_TIME)]
     drawn = np.sort(drawn)
@@ -283,48 +288,18 @@ def _learns_from_base(
 
 def _from_base(
     graph: Graph,
-    base: BaseVectors,
+    finder: _Finder,
     options: LearnOptions,
     targets: NDArray[np.int64],
-    clock: Clock,
-    sizes: Sizes | None,
     n_blocks: int,
 ) -> _Taught:
     """Base vectors as training queries: all, or as many as there is time for."""
+    base, sizes = finder.base, finder.sizes
     if sizes is None:
-        n_most = affordable_vectors(graph, base, options, clock.allowance(BASE_TIME))
+        n_most = affordable_vectors(graph, base, options, finder.clock.allowance(BASE_TIME))
     else:
         n_most = sizes.base
     asked = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
     others = nearest_others(graph, base, options, np.sort(asked))
     ids, nearest = base_as_queries(graph, others, targets, n_blocks)
     return _Taught(base.vectors()[ids], nearest, ids, len(asked))
-
-
-def find_hubs(problem: Problem, options: LearnOptions) -> NDArray[np.int64]:
-    """Vertices that plain walks come by so often that they can learn a vector of their own."""
-    sample = problem.train[:N_ASKED]
-    searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    limits = Limits(options.budget)
-    found = searcher.search(sample, 1, limits=limits, n_threads=options.n_threads, trace=True)
-    assert found.trace is not None
-    counts = np.bincount(found.trace.vertices, minlength=problem.graph.n_vertices)  # [n]
-    per_epoch = counts / len(sample) * len(problem.train)
-    return np.flatnonzero(per_epoch >= options.visits_per_weight * (problem.base.dim + 1))
-
-
-def calibrate_sharpness(problem: Problem, options: LearnOptions) -> float:
-    """α such that the softmax tells the best visited from the eighth best, but not by much.
-
-    Too soft, noisy walks are worse than greedy ones and training first unlearns; too sharp, most
-    steps teach nothing.
-    """
-    sample = problem.train[:500]
-    searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    limits = Limits(options.budget)
-    result = searcher.search(sample, 8, limits=limits, n_threads=options.n_threads)
-    found = result.distances  # [n, 8]
-    gaps = (found[:, 7] - found[:, 0])[np.isfinite(found[:, 7])]
-    halved = 0.5 if problem.base.metric == "l2" else 1.0  # scores are halves of squared distances
-    gap = float(gaps.mean()) * halved * problem.scale**2 if len(gaps) else 0.0
-    return SHARPNESS / gap if gap > 0 else 1.0

@@ -1,7 +1,7 @@
-"""A query log, cut so that no query is validated that was learned from, not even nearly.
+"""Splitting a query log so that no validation query, nor a near-duplicate of one, is trained on.
 
-Logs repeat themselves: a few queries are most of the log. Repeats are found before the log is cut,
-and so are near-duplicates, whose answers are the same.
+Logs repeat themselves: a few queries are most of the log. Repeats and near-duplicates, whose
+answers are the same, are found before the log is split.
 """
 
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from l2route.data.vectors import Metric
 from l2route.graph.duplicates import Duplicates
 
 MIN_VALIDATION = 400
-"""Validation queries that a short log is cut for, though never more than a third of it."""
+"""Validation queries held out from a short log, but at most a third of it."""
 MAX_HELD_OUT = 1 / 3
-"""Share of the log that validation queries and their near-duplicates may take."""
+"""Largest fraction of the log that validation queries and their near-duplicates may be."""
 _MAX_PAIRS = 1 << 24  # pairs of queries whose distances are held at once
 _ROUNDING = np.float32(1e-6)  # of squared lengths in float32
 
@@ -25,11 +25,11 @@ class QueryLog:
     """The distinct queries of a log."""
 
     distinct: NDArray[np.float32]
-    """[n_distinct, dim], in the order in which they are first asked."""
+    """[n_distinct, dim], in the order of their first occurrence."""
     first: NDArray[np.int64]
-    """Where each is first asked, ascending [n_distinct]."""
+    """Position of each one's first occurrence, ascending [n_distinct]."""
     counts: NDArray[np.int64]
-    """How often each is asked [n_distinct]."""
+    """Number of occurrences of each [n_distinct]."""
     order: NDArray[np.int64]
     """A random order of the distinct queries [n_distinct]."""
 
@@ -43,22 +43,22 @@ class QueryLog:
 
 
 def n_validation_of(n_distinct: int, at_most: int) -> int:
-    """How many of so many distinct queries validate: a tenth, or what a short log can spare."""
+    """Number of distinct queries to hold out: a tenth, or up to a third of a short log."""
     return max(1, min(at_most, max(n_distinct // 10, min(MIN_VALIDATION, n_distinct // 3))))
 
 
 def answer_radius(
     queries: NDArray[np.float32], distances: NDArray[np.float32], metric: Metric
 ) -> NDArray[np.float64]:
-    """How far a query can be moved, in l2, before its answers are others; to the order of it.
+    """About how far a query can be moved, in l2, before its answers change.
 
-    That is the distance of the second nearest vector: the nearest may be the query itself. By inner
-    product, answers change with the direction: the query's length.
+    That is the distance to the second nearest vector: the nearest may be the query itself. By inner
+    product answers depend on the direction, and it is the query's length.
 
     Args:
-        queries: as the metric sees them, of unit length under cosine [n, dim].
-        distances: of their true neighbours, nearest first [n, at least 1].
-        metric: how they are measured.
+        queries: of unit length under cosine [n, dim].
+        distances: to their true neighbours, nearest first [n, at least 1].
+        metric: l2, ip or cosine.
     """
     if metric == "ip":
         lengths: NDArray[np.float64] = np.linalg.norm(queries.astype(np.float64), axis=1)
@@ -75,23 +75,24 @@ def hold_out(
     candidates: NDArray[np.int64],
     radii: NDArray[np.float64],
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Choose validation queries, and which queries may not be learned from because of them.
+    """Choose validation queries, and exclude their near-duplicates from training.
 
-    A candidate near to one chosen before it is not chosen. No more are chosen once a third of the
-    queries are held out: a log of few queries, each in many spellings, has to be learned from too.
+    A candidate that is a near-duplicate of a chosen one is not chosen. No more are chosen once a
+    third of the queries are held out: a log of few queries, each with many near-duplicates, has to
+    leave some for training.
 
     Args:
         queries: distinct queries [n, dim].
-        candidates: positions of those that may validate, in the order in which they are chosen.
-        radii: distance within which another query counts as a candidate's near-duplicate
+        candidates: positions of candidates for validation, in the order in which they are chosen.
+        radii: distance within which another query is a near-duplicate of a candidate
             [n_candidates].
 
     Returns:
-        Positions chosen, ascending, and what is held out, those included [n].
+        Chosen positions, ascending, and which queries are held out, the chosen included [n].
     """
     centred = queries - queries.mean(axis=0, dtype=np.float64).astype(np.float32)
     squares = np.einsum("nd,nd->n", centred, centred)  # [n]
-    # What is lost to rounding counts as near, except for a radius of 0: nobody else is near then.
+    # Within rounding counts as near, but with a radius of 0 no other query is near.
     limits = np.where(radii > 0, radii**2 - (1 - _ROUNDING) * squares[candidates], -np.inf)
     held_out = np.zeros(len(queries), dtype=bool)
     chosen: list[int] = []

@@ -1,31 +1,34 @@
-"""What a run came to: the learned space against those that were there, and the verdict."""
+"""Report of a run: the learned space compared with others, and whether it is better."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.metrics import paired_p_value
+from l2route.search.validation import Validation
 
 CONFIDENCE = 0.99
-"""With which a learned space has to be better, in a one-sided paired test, to be kept."""
+"""Confidence with which a learned space has to be better, in a one-sided paired test."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """The learned space against another one, on the validation queries that confirm.
+    """Comparison of the learned space with another one, on the validation queries that confirm.
 
-    Compared are recalls@k at the budget that was learned for, or for a target recall the bytes of
-    vectors that a query reads to reach it.
+    Compared are recall@k within the budget, or for a target recall the bytes of vectors that a
+    query reads to reach it.
     """
 
     rival: str
     """Name of the other space."""
     theirs: float
+    """Mean recall@k, or mean bytes per query, of the other space."""
     ours: float
+    """The same of the learned space."""
     p_value: float
-    """How likely chance alone is to make the learned space look so much better, or more so."""
+    """Probability of a difference this large by chance, if the learned space is no better."""
 
     @classmethod
     def of_recalls(
@@ -38,18 +41,18 @@ class Contest:
     def of_costs(
         cls, rival: str, theirs: NDArray[np.float64], ours: NDArray[np.float64]
     ) -> "Contest":
-        """Compare what each query costs [n]."""
+        """Compare the bytes that each query reads [n]."""
         return cls(rival, float(theirs.mean()), float(ours.mean()), paired_p_value(theirs - ours))
 
     @property
     def is_won(self) -> bool:
-        """Whether the learned space is better with the confidence that is required."""
+        """Whether the learned space is better with the required confidence."""
         return self.p_value <= 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What learning came to. Recalls are of validation queries that chose nothing.
+    """Results of a run. Recalls are measured on validation queries on which nothing was chosen.
 
     `print` it for a sentence.
     """
@@ -57,45 +60,52 @@ class Report:
     k: int
     """Recalls are recall@k."""
     recall: float | None
-    """Target recall@k that was learned for; None if it was a budget."""
+    """Training target given as recall@k; None if it was a budget."""
     budget: int
-    """Distance computations per query that were learned for, in all."""
+    """Total distance computations per query that were learned for."""
     rerank: int
     """Of the budget, true distances at the end."""
     plain: float
-    """Recall@k within the budget without learning: of the original vectors, or of PCA of the same
-    dimension."""
+    """Recall@k within the budget without learning, by the original vectors or by their PCA to the
+    same dimension."""
     learned: float
-    """Recall@k within the budget of what was learned."""
+    """Recall@k within the budget of the learned space."""
     cost: float | None
-    """For a target recall: bytes of vectors that a query reads to reach it, as a share of those
-    without learning."""
+    """Bytes read per query at the target recall, as a fraction of plain; None for a budget."""
     share: float
-    """How far the space is from the start of learning, 0, to its best state, 1; less than 1 only
-    for a target recall."""
+    """Interpolation between the initial weights, 0, and the best ones, 1, that was chosen; always 1
+    for a budget, unless no step was taken."""
     contests: tuple[Contest, ...]
-    """The learned space against the plain one of its dimension and against what the index had; none
-    if there was no time for a step."""
+    """Comparisons with the plain space of the same dimension and with the spaces of the index;
+    empty if there was no time for a step."""
     n_queries: int
     """Queries in the log, repeats included."""
     n_distinct: int
     """Distinct queries in the log."""
     n_choosing: int
-    """Validation queries that the best state was chosen on."""
+    """Validation queries on which the best state was chosen."""
     n_confirming: int
-    """Validation queries that contests were decided on."""
+    """Validation queries on which spaces were compared."""
     n_steps: int
+    """Training steps taken."""
     seconds: float
+    """Wall-clock time of the run, set-up included."""
     sharpness: float
+    """Inverse temperature of the scores."""
+    validation: Validation = field(repr=False, compare=False)
+    """Validation queries for an index to keep; not among the facts."""
 
     @property
     def is_better(self) -> bool:
-        """Whether all contests were won, with a confidence of 99%; only then an index keeps it."""
+        """Whether the space won all contests with a confidence of 99%, as an index requires."""
         return bool(self.contests) and all(contest.is_won for contest in self.contests)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in plain values."""
-        return asdict(self) | {"is_better": self.is_better}
+        """All fields but the validation queries, as plain values."""
+        names = [each.name for each in fields(self) if each.name != "validation"]
+        contests = tuple(asdict(contest) for contest in self.contests)
+        said = {name: getattr(self, name) for name in names}
+        return said | {"contests": contests, "is_better": self.is_better}
 
     def __str__(self) -> str:
         verdict = "kept" if self.is_better else f"not kept, since {self._reason()}"

@@ -1,4 +1,4 @@
-"""Walks of the agent and what they teach, batch by batch."""
+"""Walks for batches of training queries, and the gradient of the objective."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from l2route.training.oracle import HopOracle
 
 @dataclass(frozen=True, slots=True)
 class WalkOptions:
-    """How the agent walks while it learns."""
+    """How walks are sampled and weighted."""
 
     routing: int
-    """Scores a walk may compute."""
+    """Scores that a walk may compute."""
     k: int
-    """The paper's k: vertices that the target is to be among at the end."""
+    """The paper's k: the target has to be among the k best visited vertices."""
     temperature: float
     routing_weight: float
     topk_weight: float
@@ -33,12 +33,14 @@ class WalkOptions:
     n_threads: int
 
     @classmethod
-    def of(cls, options: LearnOptions, routing: int, original_dim: int) -> "WalkOptions":
-        """Walks of so many scores, as the options of a run ask for them."""
+    def of(
+        cls, options: LearnOptions, routing: int, rerank: int, original_dim: int
+    ) -> "WalkOptions":
+        """Options of walks that compute `routing` scores and rerank `rerank` vertices."""
         shrinking = original_dim / (options.dim or original_dim)
         return cls(
             routing=routing,
-            k=options.rerank,
+            k=rerank,
             temperature=options.temperature,
             routing_weight=0.0 if options.objective == "topk" else 1.0,
             topk_weight=options.topk_weight * routing * shrinking,
@@ -63,26 +65,26 @@ class WalkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What a batch of walks came to."""
+    """Means over a batch of walks."""
 
     routing: float
     """Mean over walks of the sum of log P(v ∈ Ref(H))."""
     topk: float
     """Mean over walks that visited the target of log P(v* ∈ TopK)."""
     found: float
-    """Share of walks that visited the target."""
+    """Fraction of walks that visited the target."""
     kept: float
-    """Of these, the share in which it is among the k best."""
+    """Fraction of those in which it is among the k best."""
 
 
 class Rollouts:
     """Walks for training queries, and the gradient of the objective in a model's parameters.
 
     Args:
-        graph: the graph to walk, upper layers first if it has some.
+        graph: the graph; walks descend through its upper layers first.
         queries: scaled training queries [n_queries, dim].
-        hidden: the vertex that each query's walk does not see, −1 for none [n_queries].
-        oracle: hops to each query's targets: k of the first one, then k of the next, and so on.
+        hidden: vertex hidden from each query's walk, −1 for none [n_queries].
+        oracle: hops to the targets of all queries, k per query in the order of the queries.
         options: how to walk.
     """
 
@@ -101,7 +103,7 @@ class Rollouts:
         self._places: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
     def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
-        """Walk for a batch of targets and add the gradient of the loss to the model's `.grad`."""
+        """Walk for targets [batch] and add the gradient of the loss to the model's `.grad`."""
         vectors, bias = model.vertices()  # [n, width], [n]
         shifts = model.shifts() if isinstance(model, ShiftedModel) else None
         queries = self.queries[torch.from_numpy(batch // self.k)].to(vectors.device)
@@ -160,7 +162,7 @@ class Rollouts:
     def _vertex_rows(
         self, vectors: Tensor, bias: Tensor, shifts: tuple[NDArray[np.int64], Tensor] | None
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Padded rows and biases; constant rows are made once, and shifted where they must be."""
+        """Padded rows and biases; constant rows are padded once, then only shifted."""
         if vectors.requires_grad:
             return pad_rows(_array(vectors)), np.ascontiguousarray(_array(bias))
         if self._fixed is None or self._fixed[0] is not vectors:
@@ -174,7 +176,7 @@ class Rollouts:
         return rows, biases
 
     def _place_of(self, ids: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Where each vertex stands in `ids`, −1 for nowhere [n]; made once."""
+        """Position of each vertex in `ids`, −1 if it is not there [n]; computed once."""
         if self._places is None or self._places[0] is not ids:
             places = np.full(self.graph.n_vertices, -1, dtype=np.int32)
             places[ids] = np.arange(len(ids), dtype=np.int32)
@@ -184,7 +186,7 @@ class Rollouts:
 
 @dataclass(frozen=True, slots=True)
 class _Walks:
-    """Visits of a batch, query i's in [offsets[i], offsets[i + 1]), and what they came to."""
+    """Visits of a batch and their gradients; those of query i are [offsets[i], offsets[i + 1])."""
 
     offsets: NDArray[np.int64]
     vertices: NDArray[np.int32]
@@ -195,11 +197,11 @@ class _Walks:
     is_found: NDArray[np.bool_]
     is_kept: NDArray[np.bool_]
     query_gradient: NDArray[np.float32]
-    """Sum of gradient times vertex row over each query's visits [n_queries, width]."""
+    """Sum over each query's visits of gradient times vertex row [n_queries, width]."""
     n_threads: int
 
     def at(self, place_of: NDArray[np.int32]) -> "_Walks":
-        """Visits of vertices that have a place [n] only, numbered by it."""
+        """Only the visits of vertices with a position in `place_of` [n], renumbered by it."""
         places = place_of[self.vertices]  # [n_visits]
         kept = places >= 0
         n_kept = np.concatenate([[0], np.cumsum(kept)])  # [n_visits + 1]
@@ -237,32 +239,32 @@ class _Walks:
 
 
 def _array(tensor: Tensor) -> NDArray[np.float32]:
-    """Values of a tensor wherever it is; walks are of the CPU."""
+    """Values of a tensor on the CPU, where walks run."""
     values: NDArray[np.float32] = tensor.detach().cpu().numpy()
     return values
 
 
 def _like(tensor: Tensor, values: NDArray[np.float32]) -> Tensor:
-    """Values as a tensor where and as wide as another one is."""
-    columns = values[:, : tensor.shape[1]] if tensor.ndim > 1 else values  # rows come padded
+    """Values as a tensor on another one's device, without the padding of rows."""
+    columns = values[:, : tensor.shape[1]] if tensor.ndim > 1 else values
     return torch.from_numpy(columns).to(tensor.device)
 
 
 def batches(
     oracle: HopOracle, n_targets: int, batch_size: int, window: int, *, seed: int, first: int = 0
 ) -> Iterator[NDArray[np.int64]]:
-    """Batches of queries' targets without end, in a random order of epochs.
+    """Endless batches of targets, each epoch in a random order.
 
-    Blocks of targets are taken `window` at a time, so that no more need be in memory; within a
-    window queries come at random.
+    Blocks of targets are taken `window` at a time, so that no more have to be in memory; within a
+    window the order is random.
 
     Args:
-        oracle: knows the targets' blocks.
-        n_targets: of all queries together.
-        batch_size: targets of a batch.
-        window: blocks that are held at once.
-        seed: of the order.
-        first: batches that are left out at the beginning; their blocks are not computed.
+        oracle: hops, by blocks of targets.
+        n_targets: number of targets of all queries.
+        batch_size: targets per batch.
+        window: blocks held in memory at once.
+        seed: seed of the order.
+        first: number of batches to skip; hops that only they need are not computed.
     """
     rng = np.random.default_rng(seed)
     block_of = oracle.places.block_of

@@ -1,4 +1,4 @@
-"""A run: steps, validations, the best state so far, and going on from a checkpoint."""
+"""A run: steps, validations, the best state so far, checkpoints."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,55 +12,68 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from l2route.models.protocol import GraphFilter, space_of
+from l2route.models.collapse import space_of
+from l2route.models.protocol import has_constant_vertices
 from l2route.search.limits import left_for_routing
 from l2route.search.origin import with_origin
 from l2route.search.space import RoutingSpace
 from l2route.training.aim import Aim
-from l2route.training.checkpoint import read_checkpoint, write_checkpoint
+from l2route.training.checkpoint import Origin, read_checkpoint, write_checkpoint
 from l2route.training.clock import Clock, timed
 from l2route.training.log import Event
-from l2route.training.options import LearnOptions
+from l2route.training.options import LearnOptions, Spending
 from l2route.training.oracle import HopOracle
 from l2route.training.problem import CHOOSING, Problem
 from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
 
 WARM_UP = 0.05
-"""Share of the steps in which the step size rises."""
+"""Fraction of the steps in which the learning rate rises."""
 PLATEAU = 0.3
-"""Share of the steps after which it falls."""
+"""Fraction of the steps after which it falls."""
 AVERAGING = 0.99
 """Decay of the average of weights that is validated and kept."""
 FILTER_WALKS, NETWORK_WALKS = 500, 4000
-"""Walks per step, of the filter and of models over the whole graph."""
+"""Walks per step, of models with constant vertices and of others."""
 MIN_STEPS = 2000
-"""Steps that few queries are learned from, however many passes that is."""
+"""Smallest limit on the number of steps, however few queries there are."""
 N_VALIDATIONS = 20
-"""Times that a run is validated, unless that would take too much of its time."""
+"""Validations of a run, unless they would take too much of its time."""
 VALIDATION_SHARE = 0.25
-"""Share of the time of the steps that validations may take."""
+"""Time of validations, at most, as a fraction of the time of the steps."""
 FIRST_STEP = 4.0
-"""How long the first step is taken to last, in passes over all vertices; a network makes one
-forth and two back."""
+"""Expected time of the first step, in passes over all vertices: a network makes one forward and
+about two backward."""
 PREFETCH_SHARE = 0.1
-"""Share of a run's time that it may wait for blocks of hops before it looks at the clock again."""
+"""Longest time between two readings of the clock, for computing hops, as a fraction of a run's."""
+DIVERGED = 0.05
+"""Drop of the validated recall below the best one that counts as divergence."""
 
 
 class Run:
-    """The state of a run: model, averages, optimizer, best so far."""
+    """The state of a run: model, averaged weights, optimizer, best weights so far.
+
+    Args:
+        problem: graph and queries.
+        options: how to learn.
+        spending: budget and rerank to learn for.
+        model: the model to train.
+        clock: the run's time.
+        checkpoint: file for the state, which is resumed from if it exists.
+        cache: directory for hops to targets.
+    """
 
     def __init__(
         self,
         problem: Problem,
         options: LearnOptions,
+        spending: Spending,
         model: Any,
-        checkpoint: Path | None,
-        cache: Path | None,
         clock: Clock,
+        checkpoint: Path | None = None,
+        cache: Path | None = None,
     ) -> None:
-        self.problem, self.options, self.model = problem, options, model
-        self.checkpoint, self.clock = checkpoint, clock
-        self.digest = "" if checkpoint is None else problem.digest()
+        self.problem, self.options, self.spending = problem, options, spending
+        self.model, self.checkpoint, self.clock = model, checkpoint, clock
         self.dim = options.dim or problem.base.dim
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.start = [p.detach().clone() for p in self.parameters]
@@ -71,17 +84,20 @@ class Run:
         self.peak = options.learning_rate
         self.step, self.done_before = 0, 0.0
         self.window: int | None = None
-        is_small = isinstance(model, GraphFilter)
-        self.batch_size = options.batch_size or (FILTER_WALKS if is_small else NETWORK_WALKS)
+        n_walks = FILTER_WALKS if has_constant_vertices(model) else NETWORK_WALKS
+        self.batch_size = options.batch_size or n_walks
         self.max_steps = max(MIN_STEPS, options.epochs * len(problem.train) / self.batch_size)
-        if checkpoint is not None and checkpoint.exists():
-            self._restore(read_checkpoint(checkpoint, asdict(options), self.digest))
+        if checkpoint is not None:
+            made_with = asdict(options) | asdict(spending)
+            self.origin = Origin.of(made_with, problem, model)
+            if checkpoint.exists():
+                self._restore(read_checkpoint(checkpoint, self.origin))
         self._last_step = self._validating = self._reserved = 0.0
         self._begin = 0.0
         self.rollouts, self.batches = self._walks(cache)
 
     def _walks(self, cache: Path | None) -> tuple[Rollouts, Iterator[NDArray[np.int64]]]:
-        """What walks need, and the batches that are left to walk."""
+        """The rollouts, and the batches that are left."""
         problem, options, dim = self.problem, self.options, self.problem.base.dim
         targets = problem.targets.ravel()
         oracle = HopOracle(
@@ -93,22 +109,20 @@ class Run:
         )
         if self.window is None:
             self.window = self._affordable_blocks(oracle)
-        space = self._space()
-        routing = left_for_routing(
-            options.budget, options.rerank, space.n_projection, space.dim, dim
-        )
+        spending, n_projection = self.spending, 0 if self.dim == dim else self.dim
+        routing = left_for_routing(spending.budget, spending.rerank, n_projection, self.dim, dim)
         rollouts = Rollouts(
             problem.graph,
             problem.train * np.float32(problem.scale),
             problem.hidden,
             oracle,
-            WalkOptions.of(options, routing, dim),
+            WalkOptions.of(options, routing, spending.rerank, dim),
         )
         sizes = (len(targets), self.batch_size, self.window)
         return rollouts, batches(oracle, *sizes, seed=options.seed, first=self.step)
 
     def _affordable_blocks(self, oracle: HopOracle) -> int:
-        """Blocks of hops that are computed at a time: what memory holds and time allows."""
+        """Blocks of hops to compute at a time, within memory and time."""
         seconds = self.clock.allowance(PREFETCH_SHARE)
         if seconds is None:
             return oracle.max_blocks
@@ -117,9 +131,9 @@ class Run:
         return max(1, min(oracle.max_blocks, n_blocks))
 
     def prepare(self, aim: Aim, n_contests: int) -> None:
-        """Measure the state there is, and reserve time for what comes after the last step.
+        """Measure the current state, and reserve time for the work after the last step.
 
-        That is a validation, choosing a share, and contests with other spaces.
+        That is a validation, choosing an interpolation, and comparing spaces.
         """
         with _weights(self.parameters, self.average):
             space, collapsing = timed(self._space)
@@ -136,7 +150,7 @@ class Run:
         self._last_step = FIRST_STEP * collapsing
 
     def events(self) -> Iterator[Event]:
-        """Take all steps, validating now and then."""
+        """Take all steps; yields an event per validation."""
         self._begin = self.clock.spent()
         while (share := self.share()) < 1:
             lesson, self._last_step = timed(self._learn)
@@ -154,11 +168,11 @@ class Run:
         return self._validating <= VALIDATION_SHARE * (self.clock.spent() - self._begin)
 
     def share(self) -> float:
-        """How much of the run is done: of its steps, or else of its time or its passes."""
+        """Fraction of the run that is done, by steps, or else by time or passes."""
         if self.options.steps is not None:
             return self.step / self.options.steps
         left = self.clock.left()
-        elapsed = self.clock.spent() - self._begin + self._last_step  # with the step to come
+        elapsed = self.clock.spent() - self._begin + self._last_step  # including the next step
         available = (left or 0.0) + self.clock.spent() - self._begin - self._reserved
         of_time = 1.0 if elapsed >= available else elapsed / available
         of_time = self.done_before + (1 - self.done_before) * of_time
@@ -189,11 +203,10 @@ class Run:
 
     def _validate(self, lesson: Lesson) -> Event:
         recall = self._keep_if_better()
-        if recall < self.best - 0.05:
+        if recall < self.best - DIVERGED:
             self._go_back()
         if self.checkpoint is not None:
-            options, sizes = asdict(self.options), self.problem.sizes
-            write_checkpoint(self.checkpoint, self._state(), options, self.digest, sizes)
+            write_checkpoint(self.checkpoint, self._state(), self.origin, self.problem.sizes)
         share, spent = self.share(), self.clock.spent()
         return Event(
             self.step,
@@ -217,11 +230,12 @@ class Run:
         return recall
 
     def _recall_of(self, space: RoutingSpace) -> float:
-        """Recall@k of the queries that choose, at the total budget."""
-        return float(self.problem.recalls(space, self.options, CHOOSING).mean())
+        """Recall@k of the queries that choose, within the budget."""
+        n_threads = self.options.n_threads
+        return float(self.problem.recalls(space, self.spending, CHOOSING, n_threads).mean())
 
     def _go_back(self) -> None:
-        """Return to the best weights with half the step size: the run has diverged."""
+        """Return to the best weights with half the learning rate: the run has diverged."""
         _copy(self.kept, self.parameters)
         _copy(self.kept, self.average)
         self.peak /= 2
@@ -231,14 +245,14 @@ class Run:
         return torch.optim.Adam(self.parameters, lr=0.0, betas=(0.9, 0.99))
 
     def space_at(self, share: float) -> RoutingSpace:
-        """The space of weights that went a share of the way from the start to the best ones."""
+        """The space of weights between the initial ones, 0, and the best ones, 1."""
         pairs = zip(self.start, self.kept, strict=True)
         with _weights(self.parameters, [start.lerp(best, share) for start, best in pairs]):
             return with_origin(self._space(), self.problem.base)
 
     def _space(self) -> RoutingSpace:
-        problem = self.problem
-        return space_of(self.model, problem.base.dim, self.dim, problem.scale, self.options.rerank)
+        problem, rerank = self.problem, self.spending.rerank
+        return space_of(self.model, problem.base.dim, self.dim, problem.scale, rerank)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -254,7 +268,7 @@ class Run:
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take over a state, and measure anew what it has reached."""
+        """Continue from a state; its best recall is measured again."""
         try:
             for name, into in (
                 ("parameters", self.parameters),
@@ -286,7 +300,7 @@ class Run:
 
 @contextmanager
 def _weights(parameters: list[Tensor], values: list[Tensor]) -> Iterator[None]:
-    """Parameters with other values for the length of a block."""
+    """Set parameters to other values within a `with` block."""
     before = [parameter.detach().clone() for parameter in parameters]
     _copy(values, parameters)
     try:

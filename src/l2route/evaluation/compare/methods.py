@@ -82,27 +82,18 @@ class Routed:
         self.index = prepare(data.base, recipe, learn=learn)
 
     def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> RoutingIndex | None:
-        """Route by what was learned, if it is better than the plain space of its dimension."""
-        from l2route.training.clock import Clock
-        from l2route.training.loop import learn_space
+        """An index with the learned space, if that beats the plain one of its dimension."""
         from l2route.training.options import LearnOptions
-        from l2route.training.problem import pose
+        from l2route.training.train import train
 
         options = LearnOptions(
-            k=N_ANSWERS,
-            rerank=N_ANSWERS,
-            recall=SERVED_RECALL,
-            dim=dim,
-            minutes=self.minutes,
-            seed=self.seed,
+            k=N_ANSWERS, recall=SERVED_RECALL, dim=dim, minutes=self.minutes, seed=self.seed
         )
-        clock = Clock(options.time_limit)
-        problem = pose(index.graph, index.base, queries, options, clock=clock)
-        space, report = learn_space(problem, options, clock=clock)
+        space, report = train(index.graph, index.base, queries, options)
         self.learn_seconds = report.seconds
         if not report.is_better:
             return None
-        return RoutingIndex(index.base, index.graph, [space], validation=problem.to_keep())
+        return RoutingIndex(index.base, index.graph, [space], validation=report.validation)
 
     def set(self, knob: int) -> None:
         """Find the beam width and rerank that reach the recall; refused if none does."""

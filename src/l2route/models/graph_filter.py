@@ -1,0 +1,113 @@
+"""The filter: graph-propagated features of each vertex, weighted axis by axis."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from l2route.models.features import VertexFeatures
+from l2route.search.base import Scorer
+
+UNSEEN = float(np.finfo(np.float32).eps)
+"""Axes are ignored if no squared coordinate reaches this fraction of the largest variance of any
+axis: scores in float32 round it off."""
+
+
+class GraphFilter(nn.Module):
+    """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
+
+    The groups of features φ_k are made of vectors rotated to their principal axes. Each group has
+    one weight per axis; so few weights hardly overfit. A single feature s_j has a weight vector
+    u_j. All features contribute to the bias; products of features contribute to nothing else. M is
+    the identity, or for d < D a matrix that is learned like the query matrix.
+
+    While learning, the weights are applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. Vertex
+    vectors are then constant, and a step costs as much as its walks, however large the graph is.
+    Hubs, vertices that enough walks visit, learn a shift of their vector and a bias of their own.
+
+    Axes along which the base vectors do not differ are removed from vertices and queries alike:
+    they cannot tell vertices apart, and weights on them would fit noise.
+
+    Args:
+        features: features of every vertex, of vectors rotated to their principal axes.
+        vectors: scaled base vectors [n, dim].
+        axes: principal axes of the vectors, in columns [dim, dim].
+        sharpness: α, the inverse temperature.
+        query_matrix: initial query matrix [d, dim]; None for the identity.
+        scorer: l2 or ip; an untrained filter ranks as this scorer does.
+        hubs: vertices with a shift of their own [h].
+    """
+
+    constant_vertices = True
+
+    def __init__(
+        self,
+        features: VertexFeatures,
+        vectors: NDArray[np.float32],
+        axes: NDArray[np.float32],
+        sharpness: float,
+        query_matrix: NDArray[np.float32] | None = None,
+        scorer: Scorer = "l2",
+        hubs: NDArray[np.int64] | None = None,
+    ) -> None:
+        super().__init__()
+        dim = vectors.shape[1]
+        sight = _sight(vectors, axes)
+        vectors = vectors if sight is None else vectors @ sight
+        self.sight: Tensor | None
+        shown = None if sight is None else torch.from_numpy(sight)
+        self.register_buffer("sight", shown, persistent=False)
+        start = np.ascontiguousarray(axes.T) if query_matrix is None else query_matrix  # [d, dim]
+        projected = vectors @ start.T  # [n, d]
+        bias = (-0.5 if scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
+        self.sharpness = sharpness
+        self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
+        offset = torch.from_numpy(sharpness * (bias - bias.mean()))
+        self.register_buffer("offset", offset, persistent=False)
+        origin = np.zeros((features.n_groups, dim), dtype=np.float32)
+        origin[0] = features.vector_scale
+        self.register_buffer("origin", torch.from_numpy(origin), persistent=False)
+        self.along = nn.Parameter(torch.zeros(features.n_groups, dim))
+        self.single = nn.Parameter(torch.zeros(features.n_singles, dim))
+        self.bias = nn.Parameter(torch.zeros(features.rows.shape[1]))
+        is_projected = query_matrix is not None
+        self.matrix = nn.Parameter(torch.from_numpy(start.copy()), requires_grad=is_projected)
+        rotated = np.ascontiguousarray(start @ axes)  # M [d, dim]
+        self.mixing = nn.Parameter(torch.from_numpy(rotated), requires_grad=is_projected)
+        self.hubs = np.zeros(0, dtype=np.int64) if hubs is None else hubs
+        self.shift = nn.Parameter(torch.zeros(len(self.hubs), dim + 1))
+
+    def vertices(self) -> tuple[Tensor, Tensor]:
+        """Features [n, n_features] and the biases of an untrained filter [n]."""
+        return self.get_buffer("rows"), self.get_buffer("offset")
+
+    def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
+        """Hubs [h] and their shifts [h, dim + 1], the last column for biases."""
+        bias = self.sharpness * self.shift[:, -1:]
+        return self.hubs, torch.cat([self.shift[:, :-1], bias], dim=1)
+
+    def queries(self, queries: Tensor) -> Tensor:
+        """Map queries [batch, dim] to [batch, n_features]."""
+        seen = queries if self.sight is None else queries @ self.sight
+        rotated = seen @ self.matrix.T @ self.mixing  # [batch, dim]
+        weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
+        grouped = (rotated[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
+        moving = torch.cat([grouped, rotated @ self.single.T], dim=1)
+        still = self.bias.shape[0] - moving.shape[1]  # products are in the bias only
+        return self.sharpness * (functional.pad(moving, (0, still)) + self.bias)
+
+
+def _sight(vectors: NDArray[np.float32], axes: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Projection onto the axes along which vectors differ [dim, dim]; None if they all do.
+
+    Args:
+        vectors: [n, dim].
+        axes: principal axes, in columns [dim, dim].
+    """
+    rotated = (vectors - vectors.mean(axis=0, dtype=np.float64)) @ axes  # [n, dim]
+    squares = np.square(rotated, out=rotated)
+    seen = axes[:, squares.max(axis=0) >= UNSEEN * squares.mean(axis=0).max()].astype(np.float64)
+    if seen.shape[1] == axes.shape[1]:
+        return None
+    return np.asarray(seen @ seen.T, dtype=np.float32)
