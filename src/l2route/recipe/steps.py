@@ -95,6 +95,18 @@ def compress_blindly(index: RoutingIndex, routing: Routing) -> RoutingIndex:
     return index
 
 
+class _Laps:
+    """Tells a watch how long each step took, without the time of watching."""
+
+    def __init__(self, watch: Watch | None) -> None:
+        self._watch, self._begin = watch, time.perf_counter()
+
+    def done(self, step: str, index: RoutingIndex) -> None:
+        if self._watch is not None:
+            self._watch(step, time.perf_counter() - self._begin, index)
+        self._begin = time.perf_counter()
+
+
 def prepare(
     vectors: object,
     recipe: Recipe,
@@ -117,27 +129,20 @@ def prepare(
         watch: called after every step with its time in seconds.
         progress: called while the graph is built and refined.
     """
-    begin = time.perf_counter()
-
-    def done(step: str) -> None:
-        nonlocal begin
-        if watch is not None:
-            watch(step, time.perf_counter() - begin, index)
-        begin = time.perf_counter()  # without the time of watching
-
+    laps = _Laps(watch)
     base = BaseVectors.of(vectors, recipe.metric)
     told = named(progress, "build")
     index = RoutingIndex(base, build_graph(base.vectors(), base.metric, recipe.graph_options, told))
-    done("build")
+    laps.done("build", index)
     index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
-    done("refine")
+    laps.done("refine", index)
     if learn is not None:
         index = learn(index)
-        done("learn")
+        laps.done("learn", index)
     index.renumber()
-    done("renumber")
+    laps.done("renumber", index)
     index = compress_blindly(index, recipe.routing) if compress is None else compress(index)
-    done("compress")
+    laps.done("compress", index)
     return index
 
 
