@@ -285,7 +285,7 @@ def _losses(points: Sequence[Point]) -> list[str]:
     recalls = {(point.method, point.budget): point.recall for point in points}
     return [
         f"at {budget} learning loses: it was learned for {LEARNED_BUDGET}, and spends "
-        f"{budget // RERANK_SHARE} of {budget} distances on reranking, which plain searches need not"
+        f"{budget // RERANK_SHARE} of {budget} distances on reranking, a plain search none"
         for budget in BUDGETS
         if recalls.get(("learned", budget), 1.0) < recalls["plain", budget]
     ]
