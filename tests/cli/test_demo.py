@@ -14,11 +14,11 @@ from l2route.data.public import demo_words
 WORDS = demo_words(n_base=3_000, n_learn=3_000, n_query=300)
 
 
-def run(out: Path, minutes: tuple[float, float]) -> tuple[list[Point], list[Point], str]:
+def run(out: Path, steps: int, minutes: float) -> tuple[list[Point], list[Point], str]:
     """Both tables, and all that was printed."""
     printed = StringIO()
     console = Console(file=printed, width=100)
-    points, served = run_demo(WORDS, out, console, minutes=minutes)
+    points, served = run_demo(WORDS, out, console, steps=steps, minutes=minutes)
     return points, served, printed.getvalue()
 
 
@@ -27,7 +27,7 @@ def test_the_demo(tmp_path: Path) -> None:
 
     No method computes more distances than a budget allows; the picture and the index are kept.
     """
-    points, served, printed = run(tmp_path, (0.1, 0.02))
+    points, served, printed = run(tmp_path, steps=100, minutes=0.02)
     recalls = {(point.method, point.budget): point.recall for point in points}
     for method in {point.method for point in points}:
         line = [recalls[method, budget] for budget in BUDGETS if (method, budget) in recalls]
@@ -55,7 +55,7 @@ def test_the_demo_without_hnswlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise ImportError("No module named 'hnswlib'")
 
     monkeypatch.setattr(demo, "Hnswlib", missing)
-    points, served, printed = run(tmp_path, (0.02, 0.0))
+    points, served, printed = run(tmp_path, steps=2, minutes=0.0)
     assert {point.method for point in points} <= {"plain", "learned"}
     assert [point.method for point in served] == ["l2route"]
     assert "hnswlib: left out, since No module named 'hnswlib'" in printed
