@@ -144,7 +144,7 @@ def test_a_save_waits_for_another_until_its_time_is_up(
     monkeypatch.setattr(storage, "LOCK_SECONDS", 0.1)
     with locked(tmp_path / LOCK, 1) as is_alone:
         assert is_alone
-        with pytest.raises(TimeoutError, match="expected other writers to be done, got one still"):
+        with pytest.raises(TimeoutError, match="expected other writers to finish, got one still"):
             saved(tmp_path, 2)
         assert same(read_index(tmp_path), content(1))
     saved(tmp_path, 2)

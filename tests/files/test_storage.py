@@ -284,7 +284,10 @@ BAD_META: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         rf"meta.json: expected schema {SCHEMA}, got {SCHEMA + 1}",
     ),
     "no schema": (lambda m: m.pop("schema"), f"expected schema {SCHEMA}, got None"),
-    "other format": (lambda m: m.update(format="pictures"), f"expected an {FORMAT}"),
+    "other format": (
+        lambda m: m.update(format="pictures"),
+        f"expected format {FORMAT}, got 'pictures'",
+    ),
     "no arrays": (lambda m: m.pop("arrays"), "expected a table of arrays, got None"),
     "list of arrays": (lambda m: m.update(arrays=[1]), r"expected a table of arrays, got \[1\]"),
     "no description": (lambda m: m["arrays"].update(shared=3), "description of shared, got 3"),

@@ -1,11 +1,10 @@
 """Vector files: fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz and HDF5, read and written.
 
 A source is a path; a file that holds several arrays takes a key after a colon, as in
-``sift.hdf5:train``. A file is not trusted: whatever is wrong with it is a ``ValueError`` that
-names the file, and nothing is ever unpickled. Only regular files are read, and of an HDF5 file only
-what is in it: links and datasets that lead to other files are refused. HDF5 is as safe as libhdf5,
-which forged links between nodes can send round in circles: open such files only from those you
-trust.
+``sift.hdf5:train``. Files are not trusted: any fault is a ``ValueError`` that names the file, and
+nothing is unpickled. Only regular files are read. Links and datasets of an HDF5 file that lead to
+other files are refused. HDF5 is as safe as libhdf5, which forged links can send into an endless
+loop: open HDF5 files only from sources that you trust.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ _HDF5 = (".hdf5", ".h5")
 SUFFIXES: tuple[str, ...] = (*_VECS, *_BINS, ".npy", ".npz", *_HDF5)
 """File name endings that `read_array` and `write_array` understand."""
 
-_MAX_DIM = 1_000_000  # a larger dimension means the bytes are no header
-_CHUNK_VALUES = 1 << 20  # values (or bytes) handled at once, so that memory stays bounded
-_MAX_INFLATION = 1100  # deflate shrinks at most 1032 times: a greater claim is a lie
+_MAX_DIM = 1_000_000  # a larger dimension means that the bytes are not a header
+_CHUNK_VALUES = 1 << 20  # values (or bytes) handled at a time, to bound memory
+_MAX_INFLATION = 1100  # deflate compresses at most 1032 times
 
 
 def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
@@ -290,7 +289,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any
         n_bytes = math.prod(shape) * dtype.itemsize
         data = bytearray()
         while len(data) <= n_bytes and (chunk := stream.read(_CHUNK_VALUES)):
-            data += chunk  # grows with what is there, not with what the header claims
+            data += chunk  # grows with the file, not with the claim of the header
     check_size(path, n_bytes, len(data))
     return np.frombuffer(data, dtype).reshape(shape, order=order)
 
@@ -315,15 +314,17 @@ def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
             raise ValueError(f"{path}: expected a key out of {_names_in(file)}, got none")
         dataset = _follow(path, file, key)
         if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-            raise ValueError(f"{path}: expected {key} to be a dataset within the file, got none")
+            got = "a dataset in other files" if isinstance(dataset, h5py.Dataset) else "a group"
+            raise ValueError(f"{path}: expected {key} to be a dataset within the file, got {got}")
         _check_layout(path, dataset.shape or (), dataset.dtype)
         if dataset.nbytes > _MAX_INFLATION * path.stat().st_size:
-            raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got a smaller file")
+            got = f"a file of {path.stat().st_size} bytes"
+            raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got {got}")
         return np.asarray(dataset[()])
 
 
 def _follow(path: Path, file: Any, key: str) -> Any:
-    """What a key leads to, by hard links alone: others can lead out of the file."""
+    """The node of a key, through hard links only: others can lead out of the file."""
     h5py = _import_h5py()
     node = file
     for name in filter(None, key.split("/")):

@@ -37,13 +37,9 @@ def available_bytes() -> int:
     every = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     container = "/sys/fs/cgroup/memory"
     estimate = _number_in("/proc/meminfo", r"MemAvailable: *(\d+) kB")
-    limit, used = (
-        _number_in(f"{container}.max", r"(\d+)"),
-        _number_in(f"{container}.current", r"(\d+)"),
-    )
-    cached = _number_in(
-        f"{container}.stat", r"inactive_file (\d+)"
-    )  # file cache: it can be reclaimed
+    limit = _number_in(f"{container}.max", r"(\d+)")
+    used = _number_in(f"{container}.current", r"(\d+)")
+    cached = _number_in(f"{container}.stat", r"inactive_file (\d+)")  # it can be reclaimed
     free = [every] if estimate is None else [every, estimate * 1024]
     if limit is not None and used is not None:
         free.append(max(0, limit - used + (cached or 0)))

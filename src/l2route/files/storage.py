@@ -77,13 +77,10 @@ def check_target(path: Path) -> None:
     """Refuse a directory that holds other files than an index."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path}: expected a directory or nothing, got a file")
-    names = (
-        sorted(file.name for file in path.iterdir() if not _is_ours(file)) if path.is_dir() else []
-    )
-    others = [name for name in names if name != LOCK]
-    if not others or _is_index(path):
-        return
-    raise ValueError(f"{path}: expected an index or an empty directory, got {others[0]} in it")
+    files = path.iterdir() if path.is_dir() else ()
+    others = sorted(file.name for file in files if file.name != LOCK and not _is_ours(file))
+    if others and not _is_index(path):
+        raise ValueError(f"{path}: expected an index or an empty directory, got {others[0]} in it")
 
 
 def _is_index(path: Path) -> bool:
