@@ -50,7 +50,7 @@ sanitize: $(VENV)/core
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1 \
 	  $(BIN)/python tests/run_against.py $(SANITIZED) pytest -p no:cacheprovider \
-	  tests/search/test_searcher.py tests/test_index.py tests/state/test_index_files.py tests/files/test_storage.py \
+	  tests/search/test_searcher.py tests/test_index.py tests/state/test_index_files.py tests/files/test_storage.py tests/files/test_damaged_storage.py \
 	  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py tests/state/test_fuzz_index.py tests/rewiring/test_refine.py tests/search/test_codes.py \
 	  tests/search/test_prepared.py tests/search/test_edges.py tests/search/test_slack.py \
 	  tests/search/test_kernels.py tests/state/test_forged_indexes.py
@@ -60,7 +60,7 @@ sanitize: $(VENV)/core
 FUZZ ?= 20
 fuzz: $(VENV)/core
 	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \
-	  tests/files/test_saves.py tests/files/test_formats.py
+	  tests/files/test_saves.py tests/files/test_failing_saves.py tests/files/test_formats.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

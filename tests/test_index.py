@@ -7,7 +7,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ from l2route.data.vectors import METRICS
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph
 from l2route.graph.report import report
-from l2route.index import RoutingIndex, load
+from l2route.index import DEFAULT_BUDGET, RoutingIndex
 from l2route.search.base import BaseVectors
 from l2route.search.limits import DEFAULT_BUDGET, Limits
 from l2route.search.result import SearchResult
@@ -126,35 +125,6 @@ def island() -> RoutingIndex:
     return RoutingIndex(base, Graph(neighbors, np.zeros(1, dtype=np.int32)))
 
 
-def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> None:
-    """The same ids, distances and costs in every space, saved and loaded too; settings stay."""
-    index.save(tmp_path / "before")
-    again = load(tmp_path / "before")
-    again.renumber()
-    before, after = index.info(), again.info()
-    for facts in (before, after):
-        facts["graph"].pop("entries")
-        facts.pop("bytes_per_vector"), facts.pop("labelled")
-    assert after == before
-    again.save(tmp_path / "after")
-    for other in (again, load(tmp_path / "after")):
-        for space in index.spaces:
-            for limit in ({"budget": 100}, {"ef": 20}):
-                a = index.search(QUERIES, k=5, space=space.name, **limit)
-                b = other.search(QUERIES, k=5, space=space.name, **limit)
-                assert same_results(a, b)
-    if index.validation is not None:
-        assert again.validation is not None
-        limits = Limits(ef=20)
-        found = index.searcher().search(index.validation.queries, 5, limits=limits).ids
-        renamed = again.searcher().search(index.validation.queries, 5, limits=limits).ids
-        recalls = [
-            each.validation.judge(each.base, 5)(answers)
-            for each, answers in ((index, found), (again, renamed))
-        ]
-        assert recalls[0] == recalls[1]
-
-
 def test_no_cosine_distance_is_negative() -> None:
     """Neither by rounding, nor because half floats are of a length that is not quite 1."""
     index = built(metric="cosine", graph="nsg")
@@ -240,6 +210,8 @@ BAD_SEARCHES: dict[str, tuple[dict[str, Any], str]] = {
     "space": ({"space": "pca99"}, "a space of original, .*, got 'pca99'"),
     "threads": ({"n_threads": -1}, "n_threads of at least 0, got -1"),
 }
+
+
 BAD_RERANKS: dict[str, tuple[dict[str, Any], str]] = {
     "all for the rerank": ({"budget": 37, "rerank": 32}, "32 for rerank and 5 .* got 37"),
     "all for the default": ({"budget": 37}, "32 for rerank and 5 for the projection, got 37"),

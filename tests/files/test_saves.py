@@ -1,4 +1,4 @@
-"""Laws of saves that meet: other saves, loads, a full disk, the end of their process."""
+"""Laws of saves at the same time as other saves and loads, or killed."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from test_storage import content, files_in, named_files, same, saved
 
 from fuzzing import EFFORT
 from indexes import QUERIES, built, same_results, with_everything
 from l2route.files import storage
 from l2route.files.atomic import locked
-from l2route.files.storage import LOCK, META, read_index, write_index
+from l2route.files.storage import LOCK, read_index
 from l2route.index import load
+from saved_content import assert_is_one_of, content, files_in, named_files, same, saved
 
 WORKER = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from test_storage import content
+from saved_content import content
 from l2route.files.storage import write_index
 print("ready", flush=True)
 for line in sys.stdin:
@@ -73,13 +72,6 @@ def answer_of(process: subprocess.Popen[str]) -> str:
     """What it says."""
     assert process.stdout is not None
     return process.stdout.readline().rstrip("\n")
-
-
-def assert_is_one_of(path: Path, seeds: tuple[int, ...]) -> None:
-    """An index is whole, is one of those saved, and nothing else is in its directory."""
-    read = read_index(path)
-    assert any(same(read, content(seed)) for seed in seeds)
-    assert files_in(path) == named_files(path)
 
 
 def test_two_processes_that_save_to_one_path(tmp_path: Path) -> None:
@@ -223,140 +215,6 @@ def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         saved(tmp_path / "index", 2)
     assert same(read_index(tmp_path / "index"), content(1))
     assert not (tmp_path / "elsewhere").exists()
-
-
-@contextmanager
-def failing(
-    monkeypatch: pytest.MonkeyPatch, n_steps: int, error: BaseException
-) -> Iterator[list[str]]:
-    """Let so many steps of a save happen; the next one fails, and those after it are as ever."""
-    done: list[str] = []
-
-    def counted(owner: object, name: str, step: Callable[..., Any]) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            if owner is not os or name != "open" or args[1] & os.O_CREAT:  # one to read is none
-                done.append(name)
-                if len(done) == n_steps + 1:
-                    raise error
-            return step(*args, **kwargs)
-
-        return called
-
-    with monkeypatch.context() as patch:
-        for owner, name in (
-            *((os, "replace"), (os, "fsync"), (os, "open"), (Path, "unlink"), (Path, "mkdir")),
-            *((Path, "open"), (np.lib.format, "write_array")),
-        ):
-            patch.setattr(owner, name, counted(owner, name, getattr(owner, name)))
-        yield done
-
-
-@pytest.mark.parametrize("is_first", [False, True])
-@pytest.mark.parametrize(
-    "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr
-)
-def test_a_save_that_fails_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, is_first: bool
-) -> None:
-    """Whichever step fails, the error comes through and the old index is there, or the new one.
-
-    Beside it there is nothing, unless what failed is to remove a file, and saving again works.
-    """
-    for n_steps in range(1000):
-        path = tmp_path / str(n_steps)
-        if not is_first:
-            saved(path, 1)
-        whole = True
-        with failing(monkeypatch, n_steps, error) as done:
-            try:
-                write_index(path, *content(2))
-            except type(error) as caught:
-                assert caught is error  # noqa: PT017 # a failed removal may go unnoticed
-                whole = False
-        failed_at = done[n_steps] if n_steps < len(done) else None
-        if (path / META).exists():
-            read = read_index(path)
-            assert same(read, content(2)) or (same(read, content(1)) and not is_first)
-            assert failed_at == "unlink" or files_in(path) == named_files(path)
-        else:
-            assert is_first
-            assert failed_at == "unlink" or not path.exists() or files_in(path) <= {LOCK}
-        saved(path, 3)
-        assert_is_one_of(path, (3,))
-        if whole and failed_at is None:
-            assert n_steps > 15
-            return
-    pytest.fail("the save never ends")
-
-
-def test_files_beyond_a_limit(tmp_path: Path) -> None:
-    """A file that may not grow any more fails the save with its reason, and leaves the old index.
-
-    The system refuses the write itself, whatever numpy or Python make of it.
-    """
-    saved(tmp_path, 1)
-    script = f"""
-import errno, resource, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from pathlib import Path
-from test_storage import content, files_in, named_files, same
-from l2route.files.storage import read_index, write_index
-path = Path({str(tmp_path)!r})
-for limit in range(0, 200_000, 9_000):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    try:
-        write_index(path, *content(2, 4000))
-    except OSError as error:
-        assert error.errno == errno.EFBIG, repr(error)
-    else:
-        raise AssertionError(f"nothing failed at {{limit}}")
-    assert same(read_index(path), content(1))
-    assert files_in(path) == named_files(path)
-resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, resource.RLIM_INFINITY))
-write_index(path, *content(1))
-print("held")
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert ran.stdout == "held\n", ran.stderr
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("mounting is not allowed here")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_a_full_disk(small_disk: Path) -> None:
-    """A save for which there is no room fails; the old index stays and can be saved again.
-
-    So it is after a save that was killed and left its files.
-    """
-    path = small_disk / "index"
-    write_index(path, *content(1, 4000))  # 320 KB of a megabyte
-    for _ in range(3):
-        with pytest.raises(OSError, match="No space left on device"):
-            write_index(path, *content(2, 9000))
-        assert same(read_index(path), content(1, 4000))
-        assert files_in(path) == named_files(path)
-        write_index(path, *content(1, 4000))
-    (path / f".vectors.{'0' * 16}.npy.{'0' * 16}.partial").write_bytes(bytes(500_000))
-    write_index(path, *content(3, 4000))
-    assert same(read_index(path), content(3, 4000))
-    assert files_in(path) == named_files(path)
 
 
 def test_a_killed_save_leaves_the_old_or_the_new(tmp_path: Path) -> None:

@@ -7,11 +7,9 @@ from collections import deque
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from graphs import built, graph_of, random_graphs
-from l2route import _core
 from l2route.graph.report import hops_from, report
 
 
@@ -59,27 +57,3 @@ def test_report_counts_upper_layers(vectors: NDArray[np.float32]) -> None:
     """A report tells how many layers stand above the bottom one."""
     hnsw = built(vectors, kind="hnsw", degree=8)
     assert report(hnsw).n_layers == len(hnsw.upper) > 0
-
-
-@given(seed=st.integers(0, 999), n=st.integers(1, 40), width=st.integers(1, 5))
-def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -> None:
-    """As a queue by hand has it; every vertex once, those not reached begin anew."""
-    rng = np.random.default_rng(seed)
-    neighbors = np.full((n, width), -1, dtype=np.int32)
-    for row in neighbors:
-        degree = rng.integers(0, width + 1)
-        row[:degree] = rng.integers(0, n, degree)
-    entries = rng.choice(n, rng.integers(1, min(n, 3) + 1), replace=False).astype(np.int32)
-    expected: list[int] = entries.tolist()
-    waiting, fresh = list(expected), iter(range(n))
-    while len(expected) < n or waiting:
-        if not waiting:
-            vertex = next(v for v in fresh if v not in expected)
-            expected.append(vertex)
-            waiting.append(vertex)
-        for u in neighbors[waiting.pop(0)].tolist():
-            if u >= 0 and u not in expected:
-                expected.append(u)
-                waiting.append(u)
-    order = _core.breadth_first_order(_core.Graph(neighbors, entries, []))
-    assert order.tolist() == expected

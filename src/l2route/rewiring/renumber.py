@@ -17,7 +17,7 @@ Order = NDArray[np.integer[Any]]
 
 
 def breadth_first_order(graph: Graph) -> NDArray[np.int32]:
-    """The order of a breadth-first search from the entries; unreachable vertices come last."""
+    """The order of a breadth-first search from the entries, then from vertices not yet reached."""
     return _core.breadth_first_order(graph.core)
 
 
