@@ -3,7 +3,7 @@
     python benchmarks/against_hnswlib.py                    # the demo's words
     python benchmarks/against_hnswlib.py glove100.npz …     # arrays `base` and `query`
 
-hnswlib builds the graph (M=8, efConstruction=300, one thread, seed 100) and l2route takes it over,
+hnswlib builds the graph (M=8, efConstruction=300, one thread, seed 100) and l2route imports it,
 upper layers included. Each run searches all queries with hnswlib, then with l2route; the ratio is
 the median over the runs.
 """
@@ -11,65 +11,44 @@ the median over the runs.
 import argparse
 import json
 import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route import from_hnswlib
 from l2route.data.dataset import Dataset
-from l2route.data.metrics import N_ANSWERS, recall_at
+from l2route.data.metrics import N_ANSWERS
 from l2route.data.public import demo_words
-from l2route.data.truth import exact_distances, exact_neighbors
+from l2route.evaluation.compare.peers import Hnswlib
+from l2route.evaluation.judge import Judge
+from measuring import timed
 
 BEAMS = (32, 64, 128, 256)
 
 
-def build_hnswlib(data: Dataset, degree: int) -> hnswlib.Index:
-    """The index that both libraries search."""
-    index = hnswlib.Index(space="l2", dim=data.base.shape[1])
-    index.init_index(len(data.base), M=degree // 2, ef_construction=300, random_seed=100)
-    index.add_items(data.base, num_threads=1)
-    return index
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Wall-clock time of a call."""
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
-
-
 def compare(data: Dataset, n_runs: int, degree: int) -> list[dict[str, float]]:
     """Time both at every beam width."""
-    theirs = build_hnswlib(data, degree)
-    ours = from_hnswlib(theirs)
-    queries = data.query
-    truth = exact_neighbors(data.base, queries, N_ANSWERS)
-
-    def recall(ids: NDArray[np.int64]) -> float:
-        distances = exact_distances(data.base, queries, ids)
-        return recall_at(distances, truth.distances, N_ANSWERS)
-
+    peer = Hnswlib(degree, 300, seed=100)
+    peer.build(data)
+    ours = from_hnswlib(peer.index)
+    queries, judge = data.query, Judge(data, N_ANSWERS)
     rows = []
     for ef in BEAMS:
-        theirs.set_ef(ef)
+        peer.set(ef)
 
         def search_theirs() -> NDArray[np.int64]:
-            return theirs.knn_query(queries, k=N_ANSWERS, num_threads=1)[0].astype(np.int64)
+            return peer.search(queries, N_ANSWERS)
 
         def search_ours(ef: int = ef) -> NDArray[np.int64]:
             return ours.search(queries, N_ANSWERS, ef=ef, n_threads=1).ids
 
-        runs = [(seconds(search_theirs), seconds(search_ours)) for _ in range(n_runs)]
+        runs = [(timed(search_theirs)[0], timed(search_ours)[0]) for _ in range(n_runs)]
         rows.append(
             {
                 "ef": ef,
-                "hnswlib_recall": recall(search_theirs()),
-                "l2route_recall": recall(search_ours()),
+                "hnswlib_recall": judge.recall(search_theirs()),
+                "l2route_recall": judge.recall(search_ours()),
                 "hnswlib_qps": len(queries) / statistics.median(a for a, _ in runs),
                 "l2route_qps": len(queries) / statistics.median(b for _, b in runs),
                 "ratio": statistics.median(a / b for a, b in runs),

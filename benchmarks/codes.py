@@ -2,14 +2,14 @@
 
     python benchmarks/codes.py glove100.npz …     # arrays `base`, `learn` and `query`
 
-At every recall@10 each kind of routing vector has the setting that the index finds for it on 2,000
-training queries; recall is that of the test queries. Nothing is learned. The ratio is to float32,
-the median over the rounds.
+For every target recall@10 each kind of routing vector uses the setting that the index finds on
+2,000 training queries; the recall shown is that of the test queries. Nothing is learned. The ratio
+is to float32, the median over the rounds.
 """
 
 import argparse
 import statistics
-import time
+from functools import partial
 from pathlib import Path
 
 from l2route import RoutingIndex
@@ -19,6 +19,7 @@ from l2route.evaluation.compare.methods import served_graph
 from l2route.evaluation.judge import Judge
 from l2route.search.codes import COMPRESSIONS
 from l2route.search.validation import N_KEPT
+from measuring import timed
 
 TARGETS = (0.90, 0.95, 0.99)
 
@@ -31,10 +32,8 @@ def main() -> None:
     options = parser.parse_args()
     for path in options.files:
         data = Dataset.read(path)
-        if data.learn is None:
-            raise ValueError(f"{path}: expected training queries (learn), got none")
         built = served_graph(data)
-        built.validate_with(data.learn[-N_KEPT:])
+        built.validate_with(data.training[-N_KEPT:])
         judge = Judge(data, N_ANSWERS)
         indexes = {"float32": built}
         for compression in COMPRESSIONS[::-1]:
@@ -43,21 +42,21 @@ def main() -> None:
             indexes[compression] = index
         print(f"\n{data.name}, bytes per vector: ", end="")
         print(", ".join(f"{name} {one.n_bytes / len(one):,.0f}" for name, one in indexes.items()))
-        print("| routing vectors | asked for | recall@10 | q/s | ratio |\n|---|---|---|---|---|")
+        print("| routing vectors | target | recall@10 | q/s | ratio |\n|---|---|---|---|---|")
         for target in TARGETS:
             seconds: dict[str, list[float]] = {name: [] for name in indexes}
             recalls = {}
             for turn in range(options.rounds + 1):  # the first finds settings and warms up
                 for name, index in indexes.items():
-                    begin = time.perf_counter()
-                    found = index.search(data.query, N_ANSWERS, recall=target, n_threads=1)
+                    search = partial(index.search, recall=target, n_threads=1)
+                    spent, found = timed(partial(search, data.query, N_ANSWERS))
                     if turn:
-                        seconds[name].append(time.perf_counter() - begin)
+                        seconds[name].append(spent)
                     recalls[name] = judge.recall(found.ids)
-            for name, spent in seconds.items():
-                pairs = zip(seconds["float32"], spent, strict=True)
-                ratio = statistics.median(plain / own for plain, own in pairs)
-                speed = len(data.query) / min(spent)
+            for name, own in seconds.items():
+                pairs = zip(seconds["float32"], own, strict=True)
+                ratio = statistics.median(plain / other for plain, other in pairs)
+                speed = len(data.query) / min(own)
                 row = (name, f"{target:.2f}", f"{recalls[name]:.4f}", f"{speed:,.0f}")
                 print(f"| {' | '.join(row)} | {ratio:.2f} |", flush=True)
 

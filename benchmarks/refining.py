@@ -1,15 +1,15 @@
-"""What a refined graph saves, in vertices scored and expanded, and what refining takes.
+"""Vertices scored and expanded with refined graphs, and the time that refining takes.
 
     python benchmarks/refining.py glove100.npz …     # arrays `base` and `learn`
 
-For every recall@10 the cheapest slack with its rerank, on 2,000 of the training queries, codes of a
-byte, nothing learned; the test queries are not touched. NSW of degree 32, efConstruction 300,
-entered at 32 medoids, built by one thread, against the same refined, once and twice, and NSG of
-degree 32: the same counts on every run.
+For every recall@10 the cheapest slack with its rerank, on 2,000 training queries, int8 codes,
+nothing learned; the test queries are not used. NSW of degree 32, efConstruction 300, entered at 32
+medoids, built by one thread; the same graph refined once and twice; NSG of degree 32. The counts
+are the same on every run.
 """
 
-import time
 from collections.abc import Iterator
+from functools import partial
 
 from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
@@ -18,23 +18,23 @@ from l2route.graph.report import report
 from l2route.search.base import BaseVectors
 from l2route.search.calibrate import cheapest_slack
 from l2route.search.validation import Validation
+from measuring import timed
 from stopping import TARGETS, given, walked
 
 
 def graphs(data: Dataset) -> Iterator[tuple[str, Graph, float]]:
-    """Name, graph and seconds that it took."""
+    """Name, graph and seconds to build or refine it."""
+    build = partial(RoutingIndex.build, data.base, data.metric, entry="medoids", refine=False)
     for kind in ("nsg", "nsw"):
-        begin = time.perf_counter()
-        index = RoutingIndex.build(data.base, data.metric, kind, entry="medoids", refine=False)
-        yield kind, index.graph, time.perf_counter() - begin
+        seconds, index = timed(partial(build, graph=kind))
+        yield kind, index.graph, seconds
     for name in ("nsw, refined", "nsw, refined twice"):
-        begin = time.perf_counter()
-        index.refine(n_threads=1)
-        yield name, index.graph, time.perf_counter() - begin
+        seconds, _ = timed(partial(index.refine, n_threads=1))
+        yield name, index.graph, seconds
 
 
 def cells(graph: Graph, base: BaseVectors, validation: Validation) -> Iterator[str]:
-    """Scored + reranked, and hops, at every recall."""
+    """Vertices scored + reranked, and hops, at every recall."""
     index = RoutingIndex(base, graph)
     index.compress("int8")
     searcher = index.searcher()

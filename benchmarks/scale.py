@@ -1,4 +1,4 @@
-"""What an index costs as it grows, and what it then does: build, learn, search, memory.
+"""Time to build, learn and search, and memory, by the number of vectors.
 
     python benchmarks/scale.py                                     # 10K and 100K vectors
     python benchmarks/scale.py --vertices 10000 100000 1000000
@@ -7,9 +7,9 @@
 Synthetic vectors near a curved surface of 16 dimensions, or words. Ours: NSW of degree 32, refined,
 int8 codes, original vectors as float16; hnswlib: M=16, efConstruction=200. Built on --threads
 threads, searched on one, in turns, each at the setting that reaches recall@10 of 0.95 on validation
-queries; recall is that of test queries. Learning is for a recall@10 of 0.9, and is left out with
---minutes 0. Every size is measured in a process of its own; the peak is the most memory that it
-held before hnswlib was built.
+queries; the recall shown is that of test queries. The target of learning is a recall@10 of 0.9;
+--minutes 0 omits it. Every size is measured in a process of its own; the peak is that of its memory
+before hnswlib is built.
 """
 
 import argparse
@@ -27,10 +27,7 @@ from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import N_ANSWERS
 from l2route.data.public import demo_words
-from l2route.evaluation.compare.methods import (
-    SERVED_RECALL,
-    served_graph,
-)
+from l2route.evaluation.compare.methods import SERVED_RECALL, served_graph
 from l2route.evaluation.compare.peers import Hnswlib
 from l2route.evaluation.judge import Judge
 from l2route.search.validation import N_KEPT
@@ -41,7 +38,7 @@ MAX_EF = 2000
 N_QUERIES = 5_000
 """Test queries."""
 N_LEARN = 10_000
-"""Training queries; base vectors join them."""
+"""Training queries; base vectors are used beside them."""
 HEADINGS = (
     "vectors",
     "index",
@@ -58,7 +55,7 @@ HEADINGS = (
 
 @dataclass(slots=True)
 class Entrant:
-    """An index that is searched at the recall that is asked for, on one thread."""
+    """An index that is searched at the target recall, on one thread."""
 
     name: str
     build_seconds: float
@@ -81,17 +78,16 @@ def dataset(n: int, arguments: argparse.Namespace) -> Dataset:
 
 
 def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
-    """Our index by codes of its vectors, then by codes of what it learned."""
-    assert data.learn is not None
+    """Our index with codes of its vectors, then with codes of learned vectors."""
     build_seconds, built = timed(lambda: served_graph(data, n_threads=arguments.threads))
     plain = RoutingIndex(built.base, built.graph)
-    plain.validate_with(data.learn[-N_KEPT:])
+    plain.validate_with(data.training[-N_KEPT:])
     yield served("int8", plain, build_seconds, 0.0)
     if arguments.minutes == 0:
         return
     learn_seconds, report = timed(
         lambda: built.learn(
-            data.learn,
+            data.training,
             minutes=arguments.minutes,
             k=N_ANSWERS,
             recall=SERVED_RECALL,
@@ -103,7 +99,7 @@ def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
 
 
 def served(name: str, index: RoutingIndex, build_seconds: float, learn_seconds: float) -> Entrant:
-    """An index with codes, calibrated."""
+    """A calibrated index with codes."""
     index.renumber()
     index.compress("int8", "float16")
     index.setting(TARGET, N_ANSWERS)
@@ -118,15 +114,14 @@ def served(name: str, index: RoutingIndex, build_seconds: float, learn_seconds: 
 
 
 def theirs(data: Dataset, arguments: argparse.Namespace) -> Entrant:
-    """hnswlib, at the least ef that reaches the recall on validation queries."""
-    assert data.learn is not None
+    """Hnswlib at the smallest ef that reaches the recall on validation queries."""
     peer = Hnswlib(32, 200, n_threads=arguments.threads)
     seconds, _ = timed(lambda: peer.build(data))
 
     def search(queries: NDArray[np.float32]) -> NDArray[np.int64]:
         return peer.search(queries, N_ANSWERS)
 
-    kept = replace(data, query=data.learn[-N_KEPT:])
+    kept = replace(data, query=data.training[-N_KEPT:])
     judge = Judge(kept, N_ANSWERS)
 
     def recall_with(ef: int) -> float:

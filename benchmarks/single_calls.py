@@ -1,11 +1,11 @@
-"""Microseconds per query, asked one by one and in batches: ours beside hnswlib, faiss and usearch.
+"""Microseconds per query, one at a time and in batches: l2route, hnswlib, faiss and usearch.
 
     python benchmarks/single_calls.py sift.npz …     # arrays `base`, `learn` and `query`
 
-Ours routes by int8 codes and is calibrated on the first 2,000 training queries; the others have the
-narrowest beam that reaches the same recall@10 on the test queries. Queries come in blocks of 500,
-as one batch or one by one. All methods take turns, and of every block the best round counts, which
-leaves out what others do on the machine. With one thread, and with all cores.
+l2route routes by int8 codes and is calibrated on the first 2,000 training queries; the others use
+the narrowest beam that reaches the same recall@10 on the test queries. Queries are searched in
+blocks of 500, as one batch or one at a time. All methods take turns, and the best round of every
+block counts, which hides the load of other processes. With one thread, and with all cores.
 """
 
 import argparse
@@ -30,22 +30,20 @@ from l2route.search.validation import N_KEPT
 
 BLOCK = 500
 Ask = Callable[[NDArray[np.float32]], object]
-"""Answers a batch, or one query with one axis."""
+"""Searches for a batch [n, d] or one query [d]."""
 
 
 def serve(data: Dataset) -> RoutingIndex:
-    """Ours: refined, renumbered, with codes."""
-    if data.learn is None:
-        raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+    """Our index: refined, renumbered, with codes."""
     index = served_graph(data)
-    index.validate_with(data.learn[:N_KEPT])
+    index.validate_with(data.training[:N_KEPT])
     index.renumber()
     index.compress("int8", vectors="float16")
     return index
 
 
 def ask_ours(index: RoutingIndex, recall: float, n_threads: int) -> dict[str, Ask]:
-    """By a plan, and by a search that is told everything every time."""
+    """Ours by a plan, and by `search` with all arguments every time."""
     plan = index.plan(N_ANSWERS, recall=recall, n_threads=n_threads)
     return {
         "l2route, plan": plan,
@@ -56,7 +54,7 @@ def ask_ours(index: RoutingIndex, recall: float, n_threads: int) -> dict[str, As
 
 
 def ask_peers(peers: dict[str, Any], n_threads: int) -> dict[str, Ask]:
-    """The others, called directly."""
+    """The other libraries, called directly."""
     hnsw, flat, usearch = (peers[name].index for name in ("hnswlib", "faiss", "usearch"))
     hnsw_threads = n_threads or -1
     faiss.omp_set_num_threads(n_threads or faiss.omp_get_max_threads())
@@ -68,7 +66,7 @@ def ask_peers(peers: dict[str, Any], n_threads: int) -> dict[str, Ask]:
 
 
 def narrowest(peer: Method, judge: Judge, recall: float) -> float:
-    """Set the narrowest beam that reaches a recall; returns what it reaches."""
+    """Set the narrowest beam that reaches a recall, and return the recall reached."""
     reached = 0.0
     for knob in peer.knobs:
         peer.set(knob)
@@ -85,7 +83,7 @@ def blocks(queries: NDArray[np.float32]) -> Iterator[NDArray[np.float32]]:
 
 
 def spent(ask: Ask, block: NDArray[np.float32], one_by_one: bool) -> float:
-    """Seconds that a block takes."""
+    """Seconds for a block."""
     begin = time.perf_counter()
     for queries in block if one_by_one else [block]:
         ask(queries)
@@ -101,7 +99,7 @@ def measure(
     for _ in range(n_rounds):
         for name, ask in asks.items():
             for alone, times in best[name].items():
-                for i, block in enumerate(every):  # all, so that none is in the caches already
+                for i, block in enumerate(every):  # all blocks, so that none is still cached
                     times[i] = min(times[i], spent(ask, block, alone))
     return {
         name: {alone: 1e6 * sum(times) / len(queries) for alone, times in kinds.items()}

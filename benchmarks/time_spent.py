@@ -2,9 +2,9 @@
 
     make profile DATA="glove100.npz …"     # arrays `base`, `learn` and `query`
 
-The core is built with debug information for it; perf samples the clock a thousand times a second
-and tells the source file of each sample, inlined functions by their own. Time that is spent waiting
-for the memory is with what waits for it. Nothing is learned.
+The core is built with debug information; perf takes a thousand samples a second and reports the
+source file of each, also of inlined functions. Waiting for memory counts for the code that waits.
+Nothing is learned.
 """
 
 import argparse
@@ -35,15 +35,13 @@ PARTS = {
     "walk": ("beam_search.hpp",),
     "query, rerank, answers": ("searcher.hpp", "distance.hpp", "stl_", "predefined_ops"),
 }
-"""Beginnings of the names of source files, by part; what no part has is the rest."""
+"""Prefixes of the names of source files by part; all other files are the rest."""
 
 
 def served(data: Dataset) -> Iterator[RoutingIndex]:
-    """Indexes by codes over one graph, calibrated."""
-    if data.learn is None:
-        raise ValueError(f"expected training queries (learn) in {data.name}, got none")
+    """Calibrated indexes with each kind of codes over one graph."""
     built = served_graph(data)
-    built.validate_with(data.learn[-N_KEPT:])
+    built.validate_with(data.training[-N_KEPT:])
     built.renumber()
     for codes in CODES:
         index = RoutingIndex(built.base, built.graph, (), built.labels, built.validation)
@@ -53,7 +51,7 @@ def served(data: Dataset) -> Iterator[RoutingIndex]:
 
 
 def search(path: Path, index: Path) -> None:
-    """Search over and over; this is what perf looks at."""
+    """Search repeatedly; perf samples this."""
     loaded, queries = load(index, verify=False), Dataset.read(path).query
     end = time.perf_counter() + SECONDS
     while time.perf_counter() < end:
@@ -61,7 +59,7 @@ def search(path: Path, index: Path) -> None:
 
 
 def shares(report: str) -> dict[str, float]:
-    """Percent of the core's time by part, of what perf reports by source file."""
+    """Percentage of the core's time by part, from perf's report by source file."""
     found = dict.fromkeys([*PARTS, "rest"], 0.0)
     for line in report.splitlines():
         words = line.split()

@@ -265,3 +265,11 @@ def test_dataset_cannot_be_changed() -> None:
         dataset.name = "y"  # type: ignore[misc]
     with pytest.raises(ValueError, match="expected learn"):
         Dataset("x", ones, ones, vectors(1, 3))
+
+
+def test_training_queries_are_required_by_name() -> None:
+    """A dataset without training queries says so where they are needed."""
+    dataset = Dataset("bare", vectors(3), vectors(1))
+    with pytest.raises(ValueError, match=r"expected training queries \(learn\) in bare, got none"):
+        _ = dataset.training
+    assert len(dataclasses.replace(dataset, learn=vectors(2)).training) == 2

@@ -112,7 +112,7 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
     cell = Cell("sift_tiny", "original", 64, 1, 0, 64)
     job = Job.of(cell, Method(""), source, None, 0)
     first = shop.run(job).arrays["first_hop"]
-    found = shop._index(job, None).search(source.data.query, 1, 64, trace=True)
+    found = shop._index(job, None).search(source.data.query, 1, budget=64, trace=True)
     assert found.trace is not None
     targets = exact_neighbors(source.data.base, source.data.query, 1).ids[:, 0]
     trace = found.trace

@@ -16,6 +16,7 @@ from l2route import _core
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.rewiring.renumber import numbers_in, renumber_graph
+from l2route.search.limits import Limits
 
 
 def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> None:
@@ -37,8 +38,9 @@ def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> N
                 assert same_results(a, b)
     if index.validation is not None:
         assert again.validation is not None
-        found = index.searcher().search(index.validation.queries, 5, ef=20).ids
-        renamed = again.searcher().search(index.validation.queries, 5, ef=20).ids
+        limits = Limits(ef=20)
+        found = index.searcher().search(index.validation.queries, 5, limits=limits).ids
+        renamed = again.searcher().search(index.validation.queries, 5, limits=limits).ids
         recalls = [
             each.validation.judge(each.base, 5)(answers)
             for each, answers in ((index, found), (again, renamed))
@@ -66,7 +68,7 @@ def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -
             if u >= 0 and u not in expected:
                 expected.append(u)
                 waiting.append(u)
-    order = _core.breadth_first_order(neighbors, entries)
+    order = _core.breadth_first_order(_core.Graph(neighbors, entries, []))
     assert order.tolist() == expected
 
 

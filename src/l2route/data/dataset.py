@@ -39,7 +39,7 @@ class Dataset:
     query: NDArray[np.float32]
     """Test queries [n_query, d]; for final results only."""
     learn: NDArray[np.float32] | None = None
-    """Training queries [n_learn, d]."""
+    """Training queries [n_learn, d]; `training` is them where they are required."""
     metric: Metric = "l2"
     """How distance is measured."""
 
@@ -51,6 +51,13 @@ class Dataset:
         if self.learn is not None:
             object.__setattr__(self, "learn", check_vectors("learn", self.learn, dim))
         check_metric(self.metric)
+
+    @property
+    def training(self) -> NDArray[np.float32]:
+        """The training queries [n_learn, d]; an error if there are none."""
+        if self.learn is None:
+            raise ValueError(f"expected training queries (learn) in {self.name}, got none")
+        return self.learn
 
     @classmethod
     def read(cls, path: str | Path, metric: str | None = None) -> Dataset:

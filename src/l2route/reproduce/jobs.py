@@ -48,15 +48,12 @@ class Source:
     @classmethod
     def of(cls, data: Dataset) -> "Source":
         """Hash the vectors and the metric."""
-        if data.learn is None:
-            raise ValueError(f"expected training queries (learn) in {data.name}, got none")
-        return cls(data, hash_arrays(data.metric, data.base, data.query, data.learn)[:16])
+        return cls(data, hash_arrays(data.metric, data.base, data.query, data.training)[:16])
 
     @property
     def learn(self) -> NDArray[np.float32]:
-        """Training queries; `of` has checked that there are some."""
-        assert self.data.learn is not None
-        return self.data.learn
+        """The training queries."""
+        return self.data.training
 
 
 @dataclass(frozen=True, slots=True)
