@@ -1,8 +1,8 @@
-// Long calls release the GIL, answer to Ctrl-C, and are over before the interpreter ends.
+// Long calls release the GIL, react to Ctrl-C, and end before the interpreter does.
 //
-// A thread that comes back to an interpreter which has ended is ended in the midst of C++ code,
-// which aborts the process. So calls are counted, and a hook that Python runs before it ends stops
-// those of daemon threads, which nobody waits for, and waits until they are back.
+// A thread that takes the GIL after the interpreter has ended is terminated in the middle of C++
+// code, which aborts the process. So calls are counted, and a hook at exit stops the calls of
+// daemon threads, which Python does not join, and waits until they have returned.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,11 +35,11 @@ class Interpreter {
     nb::module_::import_("atexit").attr("register")(nb::cpp_function([] { own().end_calls(); }));
   }
 
-  // Whether the work of this thread is to end: a signal's handler raised an exception, or Python
-  // is about to end and waits for this thread.
+  // Whether this thread's work is to end: a signal handler raised an exception, or the hook at exit
+  // is waiting for this thread.
   bool is_unwanted() const {
     if (is_over_for_this_thread()) return true;
-    if (PyThread_get_thread_ident() != main_thread_) return false;  // it alone hears of signals
+    if (PyThread_get_thread_ident() != main_thread_) return false;  // only it runs signal handlers
     const nb::gil_scoped_acquire acquire;
     return PyErr_CheckSignals() != 0;
   }
@@ -48,7 +48,7 @@ class Interpreter {
     return is_ending_.load() && std::this_thread::get_id() != ending_thread_;
   }
 
-  // Counts a call while there is one; made and unmade with the GIL held.
+  // Counts a call during its lifetime; constructed and destroyed with the GIL held.
   class Call {
    public:
     Call() { ++own().n_calls_; }
@@ -67,7 +67,7 @@ class Interpreter {
     while (n_calls_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  // A process that was forked off has one thread, and none of the calls that others had made.
+  // A forked process has one thread, and none of the calls of its parent's other threads.
   void start_anew() {
     n_calls_ = 0;
     main_thread_ = PyThread_get_thread_ident();
@@ -79,8 +79,8 @@ class Interpreter {
   unsigned long main_thread_ = 0;
 };
 
-// Calls work(pulse) without the GIL. If it stops, the exception is that of the signal's handler; in
-// a thread that Python does not wait for it is SystemExit, which ends a thread without a word.
+// Calls work(pulse) without the GIL. If the work is stopped, the exception is that of the signal
+// handler, or SystemExit in a daemon thread at exit, which ends the thread silently.
 template <class Work>
 void without_gil(const Work& work) {
   bool is_stopped = Interpreter::own().is_over_for_this_thread();

@@ -1,9 +1,8 @@
-// Few and diverse neighbours out of many candidates.
+// Selects few and diverse neighbours among many candidates.
 //
-// Candidates are taken from near to far. One is left out if another, taken before, is much nearer
-// to it than the vertex is: alpha times nearer, in squared distances. With an alpha of 1 that is
-// the rule of the relative neighbourhood graph; above 1 more are taken, and walks have more ways to
-// go.
+// Candidates are processed from near to far. A candidate c of vertex v is dropped if a kept p has
+// alpha·d²(p, c) < d²(v, c). With alpha = 1 this is the rule of the relative neighbourhood graph; a
+// larger alpha keeps more candidates.
 #pragma once
 
 #include <algorithm>
@@ -21,12 +20,13 @@ namespace l2route {
 
 class Pruner {
  public:
-  // Rows of floats, scored by l2.
+  // `rows` are floats scored by l2.
   Pruner(const Rows& rows, float alpha, std::size_t degree)
       : rows_(rows), alpha_(alpha), degree_(degree) {}
 
-  // Writes the vertex's neighbours, nearest first, then -1, into a list of the pruner's degree.
-  // Candidates may be itself, -1, or come twice; `is_pruned` is false if all may stay that fit.
+  // Writes the vertex's neighbours, nearest first and padded with -1, into a list of `degree` ids.
+  // Candidates may include the vertex itself, -1 and repetitions. If `is_pruned` is false, nothing
+  // is dropped as long as all candidates fit.
   void prune(VertexId vertex, std::vector<VertexId>& candidates, bool is_pruned,
              VertexId* list) const {
     const std::vector<Key> sorted = from_near_to_far(vertex, candidates);
@@ -44,7 +44,7 @@ class Pruner {
     rows_.score(row, rows_.data, rows_.width, ids, n, scores);
   }
 
-  // Each candidate once, with its distance, ties by id.
+  // Distinct candidates sorted by distance, ties by id.
   std::vector<Key> from_near_to_far(VertexId vertex, std::vector<VertexId>& candidates) const {
     std::sort(candidates.begin(), candidates.end());
     candidates.erase(std::unique(candidates.begin(), candidates.end()), candidates.end());
@@ -57,7 +57,7 @@ class Pruner {
     return keys;
   }
 
-  // Whether one of those taken is much nearer to a candidate than the vertex is, or its twin.
+  // Whether a kept neighbour equals the candidate or is closer to it by the rule above.
   bool is_covered(Key candidate, const VertexId* taken, std::size_t n) const {
     constexpr std::size_t kAtOnce = 4;
     float scores[kAtOnce];
@@ -76,9 +76,9 @@ class Pruner {
   const std::size_t degree_;
 };
 
-// Who has each vertex in its list.
+// Reversed edges: for each vertex, the vertices that list it.
 struct Reversed {
-  std::vector<std::size_t> offsets;  // of each vertex's part of the sources
+  std::vector<std::size_t> offsets;  // vertex v's sources are [offsets[v], offsets[v + 1])
   std::vector<VertexId> sources;     // ascending within a part
 
   Reversed(const Adjacency& lists, Pulse& pulse) : offsets(lists.n + 1, 0) {
@@ -99,8 +99,8 @@ struct Reversed {
   }
 };
 
-// Prunes every vertex's candidates, adds to each list those whose lists have the vertex, and prunes
-// again what does not fit. The outcome is the same for any number of threads.
+// Prunes every vertex's candidates, adds reversed edges, and prunes again the lists that exceed the
+// degree. The result is the same for any number of threads.
 inline void prune_lists(const Rows& rows, const Adjacency& candidates, std::size_t degree,
                         float alpha, std::size_t n_threads, VertexId* lists, Pulse& pulse) {
   const std::size_t n = candidates.n;

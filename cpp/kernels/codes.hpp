@@ -1,11 +1,11 @@
 // Scores of rows of codes of 7 or 4 bits against a query of 8-bit codes, by inner product.
 //
-// A code c stands for lowest + step · c, dimension by dimension. The lowest values add the same to
-// every score of a query; the steps are the query's affair, so the rest of a score is a sum of
-// products of small integers: the same to the last bit on every machine. Seven bits, since AVX2
-// adds pairs of products in sixteen. Rows are padded with zeros to a multiple of 64 bytes. Codes of
-// 4 bits stand two in a byte: of every 128, number i in the lower half of byte i, and number 64 + i
-// in the upper one.
+// A code c stands for offset + scale · c in each dimension. The offsets add the same number to all
+// scores of a query, and the scales are multiplied into the query. The rest of a score is a sum of
+// products of small integers, which is the same to the last bit on every machine. Of 8 bits only 7
+// are used, because AVX2 adds pairs of products in 16 bits. Rows are padded with zeros to a
+// multiple of 64 bytes. Codes of 4 bits are packed two to a byte: in each block of 128, code i is
+// in the lower half of byte i and code 64 + i in its upper half.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +33,8 @@ struct Codes {
   const float* scale = nullptr;
 };
 
-// A query in codes; a score is shift - scale · (sum of products). Kernels leave the shift to the
-// caller: where they may fuse it with the product, others would differ in the last bit.
+// A query in codes; a score is shift - scale · (sum of products). The caller adds the shift: a
+// kernel that fused it with the product would differ from the others in the last bit.
 struct CodeQuery {
   const std::int8_t* codes = nullptr;
   float scale = 0;
@@ -58,10 +58,10 @@ inline CodeQuery encode_query(const float* query, const Codes& values, std::size
   return {codes, static_cast<float>(largest / kLargestQueryCode), static_cast<float>(shift)};
 }
 
-// How many codes stand in a byte.
+// Codes per byte.
 enum class Packing { one, two };
 
-// Bytes of a row of so many codes.
+// Bytes of a row of `width` codes.
 inline std::size_t code_bytes(Packing packing, std::size_t width) {
   return packing == Packing::one ? width : width / 2;
 }
@@ -74,7 +74,7 @@ inline float score_of_sum(const CodeQuery& query, std::int32_t sum) {
   return 0.0f - query.scale * static_cast<float>(sum);
 }
 
-// Four rows, scored side by side; where fewer are left, the last one stands in for the others.
+// Four rows that are scored side by side; if fewer are left, the last one is repeated.
 struct CodeBlock {
   const std::uint8_t* rows[4];
   std::size_t n;
@@ -116,7 +116,7 @@ void score_codes(const void* query, const void* rows, std::size_t width, const V
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")))
 
 namespace avx2 {
-// Sums of the lanes of each of four.
+// Sum of the lanes of each of four vectors.
 L2ROUTE_AVX2 inline __m128i sum_lanes(const __m256i* four) {
   const __m256i sums =
       _mm256_hadd_epi32(_mm256_hadd_epi32(four[0], four[1]), _mm256_hadd_epi32(four[2], four[3]));
@@ -206,7 +206,7 @@ L2ROUTE_VNNI void score_codes(const void* query, const void* rows, std::size_t w
 #elif defined(__aarch64__)
 namespace neon {
 inline int32x4_t add_products(int32x4_t sum, uint8x16_t codes, const std::int8_t* query) {
-  const int8x16_t a = vreinterpretq_s8_u8(codes);  // seven bits at the most: no sign
+  const int8x16_t a = vreinterpretq_s8_u8(codes);  // at most seven bits, so never negative
   const int8x16_t b = vld1q_s8(query);
   sum = vpadalq_s16(sum, vmull_s8(vget_low_s8(a), vget_low_s8(b)));
   return vpadalq_s16(sum, vmull_s8(vget_high_s8(a), vget_high_s8(b)));

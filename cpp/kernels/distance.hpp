@@ -24,8 +24,8 @@
 
 namespace l2route {
 
-// Scores rows[ids[i]] against the query for i < n. What query and rows are is the kernel's affair;
-// `width` is in elements and a multiple of kLanes.
+// Scores rows[ids[i]] against the query for i < n. The types behind `query` and `rows` depend on
+// the kernel; `width` is in elements and a multiple of kLanes.
 using ScoreRows = void (*)(const void* query, const void* rows, std::size_t width,
                            const VertexId* ids, std::size_t n, float* scores);
 
@@ -33,8 +33,8 @@ using ScoreRows = void (*)(const void* query, const void* rows, std::size_t widt
 using AddRows = void (*)(const float* rows, std::size_t width, const VertexId* ids,
                          const float* scales, std::size_t n, float* sum);
 
-// Four rows at a time: the sum is read and written once for all four. Every element is a sum of its
-// own, so a compiler may make of it what a machine has.
+// Four rows at a time, so that the sum is read and written once for all four. Elements are summed
+// independently, so the compiler can vectorise the loop.
 [[gnu::always_inline]] inline void add_any_rows(const float* rows, std::size_t width,
                                                 const VertexId* ids, const float* scales,
                                                 std::size_t n, float* __restrict sum) {
@@ -131,7 +131,7 @@ L2ROUTE_AVX2 inline __m256 load(const Half* eight) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(eight)));
 }
 
-// Rows side by side: independent chains of additions hide their latency.
+// Several rows side by side: independent chains of additions hide their latency.
 template <ScoreKind kind, std::size_t n_rows, class Element>
 L2ROUTE_AVX2 inline void score_block(const float* query, const Element* rows, std::size_t width,
                                      const VertexId* ids, float* scores) {
@@ -279,7 +279,7 @@ inline std::vector<std::string> simd_levels() {
   return levels;
 }
 
-// The fastest level of this machine for "auto"; one that it does not have is refused.
+// The fastest level of this machine for "auto"; throws for a level that it does not have.
 inline std::string choose_level(const std::string& simd) {
   const std::vector<std::string> levels = simd_levels();
   if (simd == "auto") return levels.front();

@@ -1,4 +1,4 @@
-// Rows of routing or original vectors, whatever their elements are, and the scorer that counts.
+// Rows of routing or original vectors of any element type, and the scorer that counts.
 #pragma once
 
 #include <cstddef>
@@ -35,17 +35,17 @@ struct Rows {
   std::size_t bytes = 0;  // of a row
   ScoreRows score = nullptr;
   AddRows add = nullptr;        // of rows of floats
-  const float* bias = nullptr;  // added to a row's inner product, hence taken from its score
+  const float* bias = nullptr;  // added to a row's inner product, so subtracted from its score
   Codes codes{};                // of rows of codes
   const Rows* near = nullptr;   // copies of every vertex's neighbours' rows, list by list
   ScoreKind kind = ScoreKind::l2;
 
   const float* floats() const { return static_cast<const float*>(data); }
 
-  // Long rows into the second-level cache: a neighbour list's together overrun the first level's
-  // few outstanding misses, which makes the whole search a third slower.
-  // Always inlined: GCC takes a function that does nothing but prefetch for one without effect, and
-  // drops the calls that it did not inline before.
+  // Long rows go into the second-level cache: those of a whole neighbour list exceed the few
+  // outstanding misses of the first level, which made searches a third slower.
+  // Always inlined: GCC treats a function that only prefetches as one without effect and drops
+  // calls of it that were not inlined.
   [[gnu::always_inline]] void prefetch(VertexId id) const {
     const char* row = static_cast<const char*>(data) + static_cast<std::size_t>(id) * bytes;
     if (bytes <= kShortRow) {
@@ -76,8 +76,8 @@ inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Elemen
   return rows;
 }
 
-// Scores rows for one query and counts them: a distance that is computed is a distance counted.
-// The query is of floats, padded as the rows are; `codes` is room for it in codes.
+// Scores rows for one query and counts every score computed. The query is of floats, padded like
+// the rows; `codes` is a buffer for the query in codes.
 class Scorer {
  public:
   Scorer(const Rows& rows, const float* query, std::vector<std::int8_t>* codes = nullptr)
@@ -92,7 +92,7 @@ class Scorer {
 
   void score(const VertexId* ids, std::size_t n, float* scores) { score(rows_, ids, n, scores); }
 
-  // The same of other rows of the same kind.
+  // The same for other rows of the same element type and width.
   void score(const Rows& rows, const VertexId* ids, std::size_t n, float* scores) {
     rows.score(query_, rows.data, rows.width, ids, n, scores);
     if (rows.bias != nullptr) {

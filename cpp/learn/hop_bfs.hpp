@@ -1,9 +1,9 @@
-// Hops from every vertex to each of up to 512 targets: one breadth-first search for all of them.
+// Hops from every vertex to each of up to 512 targets, by one breadth-first search for all targets.
 //
-// A set of targets is one cache line of bits per vertex. Going backwards from the targets, u
-// reaches in L hops what its out-neighbours reach in L - 1: the OR of their lines, so no reversed
-// graph is needed. Hops are kept bit-sliced: four bits, of 64 targets at a time, stand side by
-// side. Beside the result a search holds two lines per vertex, 128 bytes.
+// A set of targets is one cache line of bits per vertex. A vertex reaches in L hops what its
+// out-neighbours reach in L - 1, the OR of their lines, so no reversed graph is needed. Hops are
+// bit-sliced: the four bits of 64 targets are adjacent words. Besides the result a search takes two
+// lines, 128 bytes, per vertex.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,10 +22,10 @@ namespace l2route {
 inline constexpr std::size_t kBlockTargets = 512;
 inline constexpr std::size_t kBlockWords = kBlockTargets / 64;
 inline constexpr std::size_t kHopPlanes = 4;
-inline constexpr unsigned kMaxHops = 14;  // stands for 14 hops or more
+inline constexpr unsigned kMaxHops = 14;  // means 14 hops or more
 inline constexpr unsigned kUnreachable = 15;
 
-// A vertex's bits about all targets of a block.
+// One bit per target of a block.
 struct TargetSet {
   std::array<std::uint64_t, kBlockWords> words{};
 
@@ -53,8 +53,8 @@ struct HopBlock {
   }
 };
 
-// Memory on huge pages, where the system has them. Lines are read in no order: with small pages
-// looking up addresses takes longer than reading, half as long again in all.
+// Allocates on huge pages, where the system has them. Lines are read in random order; with small
+// pages address translation dominates, and the search takes half as long again.
 template <class T>
 struct HugePages {
   using value_type = T;
@@ -92,12 +92,12 @@ class HopSearch {
   }
 
  private:
-  // Rows ahead whose neighbours' lines are asked for; reading them is nearly all of the time.
+  // Distance of the prefetch in rows; reading neighbours' lines takes nearly all of the time.
   static constexpr std::size_t kAhead = 4;
 
-  // One level: returns whether any vertex reached a target that it had not.
+  // One level; returns whether any vertex reached a new target.
   bool advance(unsigned level, std::uint64_t* planes, Pulse& pulse) {
-    // Copies, since a write to the planes might change members for all that the compiler knows.
+    // Local copies: the compiler must assume that writes to the planes may change members.
     const TargetSet* reached = reached_.data();
     TargetSet* next = next_.data();
     const TargetSet all = all_;

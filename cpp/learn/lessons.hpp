@@ -73,8 +73,8 @@ struct Visits {
   std::size_t n_queries;
 };
 
-// rows[v] = sum of score gradient · query over v's visits, bias[v] = sum of gradients; visits are
-// sorted by vertex first, queries in order, so the sums are the same for any number of threads.
+// rows[v] = sum of score gradient times query over v's visits, bias[v] = sum of the gradients.
+// Visits are sorted by vertex and then query, so the sums are the same for any number of threads.
 inline void sum_by_vertex(const Visits& visits, const float* queries, std::size_t width,
                           std::size_t n_vertices, std::size_t n_threads, float* rows, float* bias,
                           Pulse& pulse) {

@@ -1,4 +1,4 @@
-// Stochastic searches of the agent and the gradient of the imitation objective along them.
+// Stochastic walks of the agent, and the gradient of the imitation objective along them.
 //
 // A vertex's score is s = <f(v), g(q)> + bias. Equation 2 of the paper samples the next vertex to
 // expand from the softmax of the scores in the heap; adding Gumbel noise once to every score and
@@ -23,7 +23,7 @@ namespace l2route {
 
 struct RolloutOptions {
   std::size_t budget = 0;        // scores a walk may compute
-  std::size_t k = 1;             // vertices that the target is to be among at the end
+  std::size_t k = 1;             // the target should be among the k best at the end
   float temperature = 1;         // of the noise that the walk is sampled with; 0 for greedy walks
   float routing_weight = 1;      // of the sum over steps
   float topk_weight = 1;         // of the last term
@@ -32,7 +32,7 @@ struct RolloutOptions {
   std::uint64_t seed = 0;
 };
 
-// What one walk teaches: the derivative of the objective in the score of each visited vertex.
+// The result of one walk: the derivative of the objective in the score of each visited vertex.
 struct Lesson {
   std::vector<VertexId> vertices;
   std::vector<float> gradients;
@@ -53,7 +53,7 @@ inline std::uint64_t mix(std::uint64_t x) {
 // Uniform in (0, 1), the same for the same (seed, query, vertex) whatever the threads do.
 inline float uniform(std::uint64_t walk_seed, VertexId vertex) {
   const std::uint64_t bits = mix(walk_seed ^ static_cast<std::uint64_t>(vertex));
-  // The largest of the 24-bit numbers plus a half rounds to 2^24: noise would be infinite.
+  // The largest 24-bit number plus a half rounds to 2^24, which would make the noise infinite.
   return std::min((static_cast<float>(bits >> 40) + 0.5f) * 0x1p-24f, 0x1.fffffep-1f);
 }
 
@@ -84,7 +84,7 @@ class RolloutTracer {
     ++n_steps_;
   }
 
-  // `place` maps a vertex to its visit; as long as the graph, contents do not matter.
+  // `place` is a buffer with one element per vertex of the graph; its contents do not matter.
   void teach(std::vector<std::int32_t>& place, Lesson& lesson) {
     for (std::size_t i = 0; i < visits_.size(); ++i) {
       place[static_cast<std::size_t>(visits_[i].vertex)] = static_cast<std::int32_t>(i);
@@ -111,15 +111,15 @@ class RolloutTracer {
     if (peak - lowest <= kFar) {
       teach_by<double>(peak, target, lesson);
     } else {
-      teach_by<long double>(peak, target, lesson);  // slow, but e^s keeps its order
+      teach_by<long double>(peak, target, lesson);  // slower, but e^s does not underflow
     }
   }
 
  private:
   static constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
   static constexpr float kFar = 600;  // e^-600 is a double
-  // e^-x of so much is a number, and so is its inverse: 686 for double, 11013 where long double has
-  // an exponent of 15 bits.
+  // Largest x for which e^-x and its inverse are normal numbers: 686 for double, 11013 where long
+  // double has an exponent of 15 bits.
   template <class Real>
   static constexpr Real kFarthest = -Real{std::numeric_limits<Real>::min_exponent} * Real{0.6723};
 
@@ -148,7 +148,7 @@ class RolloutTracer {
   void teach_by(float peak, std::size_t target, Lesson& lesson) {
     std::vector<Real> weights(visits_.size());
     for (std::size_t i = 0; i < visits_.size(); ++i) {
-      // Never zero, so that a heap of hopeless vertices still has a softmax.
+      // Never zero, so that the softmax of a heap is defined whatever its scores are.
       weights[i] = std::exp(std::max<Real>(visits_[i].score - peak, -kFarthest<Real>));
     }
     const std::size_t n_steps = lesson.is_found ? visits_[target].entered : n_steps_;
@@ -238,7 +238,8 @@ class RolloutTracer {
     return gradient;
   }
 
-  // Samples k - 1 others without replacement; the objective is that v* comes next.
+  // Samples k - 1 other vertices without replacement; the term is the log-probability that v* is
+  // sampled next.
   float teach_topk(std::size_t target, std::vector<float>& gradients) {
     order_.clear();
     for (std::size_t i = 0; i < visits_.size(); ++i) {

@@ -15,9 +15,9 @@
 
 namespace l2route {
 
-// A tracer observes a search: `visit` is told of every vertex in the order visited, with its score
-// and the hop in which it was, and gives the key that the frontier ranks it by; `expand` is told of
-// every vertex expanded on the bottom layer; `prefetch` of what will be visited soon.
+// A tracer observes a search. `visit` is called for every vertex in the order visited, with its
+// score and hop, and returns the key that the frontier ranks it by; `expand` is called for every
+// vertex expanded on the bottom layer; `prefetch` for vertices that will be visited soon.
 struct NoTrace {
   void prefetch(VertexId) const {}
   Key visit(VertexId vertex, float score, std::size_t) { return make_key(score, vertex); }
@@ -37,7 +37,7 @@ struct RecordTrace {
   void expand(VertexId) {}
 };
 
-// Buffers of one thread, kept from query to query so that a search allocates nothing.
+// Buffers of one thread, reused from query to query so that a search allocates nothing.
 struct Scratch {
   VisitedSet visited;
   SortedFrontier sorted;
@@ -58,11 +58,11 @@ struct Scratch {
   }
 };
 
-// Ends a walk when the best vertex not expanded is farther than `factor` times the k-th best: those
-// who seek near do not look far. A score and the offset are a squared distance, or half of it.
+// Ends a walk when the squared distance of the best vertex not expanded exceeds `factor` times that
+// of the k-th best visited. Score + offset is proportional to the squared distance.
 struct Slack {
-  std::size_t k = 0;     // 0 for no such end
-  std::size_t kept = 0;  // vertices that are remembered however far they are, as they come
+  std::size_t k = 0;     // 0 for no limit
+  std::size_t kept = 0;  // number of vertices that are kept at any distance
   float factor = 1;      // of squared distances
   float offset = 0;
 
@@ -73,9 +73,9 @@ struct Slack {
   }
 };
 
-// One query's walk, in steps of two halves: a thread that has several walks at hand can go on with
-// another one while the memory brings what one has asked for. `budget` bounds the scores computed;
-// the frontier's capacity is the beam width.
+// One query's walk. A step has two halves, so that a thread can advance another walk while memory
+// fetches what this one prefetched. `budget` bounds the scores computed; the frontier's capacity is
+// the beam width.
 template <class Frontier, class Tracer>
 class Walk {
  public:
@@ -99,7 +99,7 @@ class Walk {
     keys_ = scratch.keys.data();
   }
 
-  // The walk does not see this vertex, as if it were not in the graph.
+  // Makes the walk treat a vertex as not in the graph.
   void hide(VertexId vertex) { visited_.insert(vertex); }
 
   void run() {
@@ -107,14 +107,14 @@ class Walk {
     while (gather()) absorb();
   }
 
-  // Scores the entry vertices and walks down the upper layers.
+  // Scores the entry points and descends through the upper layers.
   void start() {
     Key nearest = visit(graph_.entries, graph_.n_entries);
     for (const Layer& layer : graph_.upper) nearest = descend(layer, nearest);
   }
 
-  // Expands the best vertex: takes its unvisited neighbours, as many as the budget allows, for
-  // `absorb` to score, and asks the memory for them. False if the walk is over.
+  // Expands the best vertex: collects its unvisited neighbours, as many as the budget allows, for
+  // `absorb` to score, and prefetches their rows. False if the walk is over.
   bool gather() {
     if (scorer_.n_computed() >= budget_) return false;
     const auto vertex = frontier_.pop(limit_);
@@ -132,7 +132,7 @@ class Walk {
     return true;
   }
 
-  // Scores what was taken and returns the key of the best of it.
+  // Scores the collected vertices and returns the best key among them.
   Key absorb() {
     scorer_.score(*rows_, places_, n_fresh_, scores_);
     Key best = std::numeric_limits<Key>::max();
@@ -179,7 +179,7 @@ class Walk {
     take(neighbors, width, scorer_.rows(), [&](std::size_t i) { return neighbors[i]; });
   }
 
-  // Takes the unvisited of a list, whose routing vectors are in these rows at these places.
+  // Collects the unvisited vertices of a list, whose routing vectors are rows[place_of(i)].
   template <class PlaceOf>
   void take(const VertexId* neighbors, std::size_t width, const Rows& rows, PlaceOf place_of) {
     const std::size_t allowed = budget_ - scorer_.n_computed();
@@ -209,7 +209,7 @@ class Walk {
   Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;
-  VertexId* places_;  // of the fresh ones in the rows that they are scored by
+  VertexId* places_;  // rows of the fresh vertices
   const Rows* rows_ = nullptr;
   float* scores_;
   Key* keys_;

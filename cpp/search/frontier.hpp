@@ -1,9 +1,9 @@
-// What a search remembers: the best vertices visited so far and which of them are expanded.
+// The best vertices that a search has visited, and which of them are expanded.
 //
 // An entry is one 64-bit key: the score's bits in an order-preserving form, then the vertex id,
 // then one bit for "expanded". Comparing keys compares (score, id), so ties are broken by id.
-// Both frontiers obey one law: `pop` gives the best vertex not yet expanded among the `capacity`
-// best visited, or nothing. A sorted array is fastest while it is small, heaps when it is not.
+// Both frontiers do the same: `pop` returns the best vertex not yet expanded among the `capacity`
+// best visited, or nothing. A sorted array is faster at small capacities, heaps at large ones.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline constexpr Key kExpanded = 1;
 inline constexpr Key kNoLimit = std::numeric_limits<Key>::max();
 
 inline Key make_key(float score, VertexId vertex) {
-  // -0 becomes +0, and what is no number, of values too large to be multiplied, the farthest.
+  // −0 becomes +0 and NaN becomes +inf, so that keys are totally ordered.
   constexpr float kFarthest = std::numeric_limits<float>::infinity();
   const auto bits = std::bit_cast<std::uint32_t>(score < kFarthest ? score + 0.0f : kFarthest);
   const std::uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
@@ -44,7 +44,7 @@ inline float score_of(Key key) {
 
 class SortedFrontier {
  public:
-  static constexpr bool kIsRanked = true;  // knows its entries by rank
+  static constexpr bool kIsRanked = true;  // has access by rank
   static constexpr std::size_t kMaxCapacity = 512;
 
   void reset(std::size_t capacity) {
@@ -53,7 +53,7 @@ class SortedFrontier {
     if (keys_.size() < capacity) keys_.resize(capacity);
   }
 
-  // Adds vertices in one pass over those that are farther; sorts the keys given.
+  // Merges fresh keys into the array in one backward pass; sorts `fresh` in place.
   void push(Key* fresh, std::size_t n) {
     Key* const keys = keys_.data();
     if (size_ == capacity_) {
@@ -81,7 +81,7 @@ class SortedFrontier {
     next_ = n > 0 ? 0 : std::min(next_, end);
   }
 
-  // Forgets what is beyond the limit, but for the `kept` best.
+  // Drops entries beyond the limit, except the `kept` best.
   void forget_beyond(Key limit, std::size_t kept) {
     while (size_ > kept && keys_[size_ - 1] > limit) --size_;
     next_ = std::min(next_, size_);
@@ -89,10 +89,10 @@ class SortedFrontier {
 
   std::size_t size() const { return size_; }
 
-  // The entry of this rank, from 0 for the best; there must be one.
+  // The entry of a rank below size(); 0 is the best.
   Key at(std::size_t rank) const { return keys_[rank]; }
 
-  // Nothing also if the best vertex not expanded is beyond the limit.
+  // Expands the best vertex not yet expanded; nothing if there is none or it is beyond the limit.
   std::optional<VertexId> pop(Key limit = kNoLimit) {
     if (next_ == size_ || keys_[next_] > limit) return std::nullopt;
     const Key key = keys_[next_];
@@ -113,7 +113,7 @@ class SortedFrontier {
   }
 
  private:
-  static constexpr std::size_t kStretch = 16;  // entries that are moved at a time
+  static constexpr std::size_t kStretch = 16;  // entries moved at a time
 
   std::vector<Key> keys_;
   std::size_t capacity_ = 0;

@@ -11,7 +11,7 @@
 
 namespace l2route {
 
-// Vertices that a pass over all of them goes by between two beats of the pulse.
+// Vertices between two beats of the pulse in a pass over all vertices.
 inline constexpr std::size_t kVerticesPerBeat = 4096;
 
 // Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
@@ -28,7 +28,7 @@ struct Adjacency {
   }
 };
 
-// An upper layer of HNSW: the vertices it has, ascending, and their neighbours' global ids.
+// An upper layer of HNSW: its vertices, ascending, and the ids of their neighbours.
 struct Layer {
   const VertexId* vertices = nullptr;
   Adjacency adjacency;
@@ -39,8 +39,8 @@ struct Layer {
   }
 };
 
-// Vertices in the order in which a breadth-first search from the entries comes by; those that it
-// does not reach begin searches of their own, by ascending number.
+// Vertices in the order of a breadth-first search from the entries. Unreached vertices start
+// further searches, in ascending order.
 inline void breadth_first(const Adjacency& adjacency, const VertexId* entries,
                           std::size_t n_entries, VertexId* order, Pulse& pulse) {
   std::vector<bool> seen(adjacency.n, false);

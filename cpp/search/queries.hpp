@@ -1,4 +1,4 @@
-// Queries as they come: finite, not too long, and for cosine made as long as 1.
+// Checks of queries, and their normalisation for cosine.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace l2route {
 
-// Between vectors of this length all scores are finite: squared distances and products, and sums of
-// products of codes, which of 133,144 dimensions may be a thousand times larger.
+// Scores between vectors of at most this length are finite: squared distances, inner products, and
+// sums of products of codes, which may be a thousand times larger at 133,144 dimensions.
 inline constexpr double kMaxLength = 0x1p57;
 
-// In double precision, where no square of a float is too large or too small.
+// In double precision, where squares of floats neither overflow nor underflow.
 inline double squared_length(const float* vector, std::size_t dim) {
-  constexpr std::size_t kSums = 8;  // side by side: an addition need not wait for the last one
+  constexpr std::size_t kSums = 8;  // independent sums hide the latency of additions
   double sums[kSums] = {};
   std::size_t j = 0;
   for (; j + kSums <= dim; j += kSums) {
@@ -29,7 +29,7 @@ inline double squared_length(const float* vector, std::size_t dim) {
   return sums[0];
 }
 
-// Throws at the first row that has no score; `is_any_length` where rows are normalised.
+// Throws at the first row that is not finite or, unless `is_any_length`, longer than kMaxLength.
 inline void check_queries(const float* queries, std::size_t n, std::size_t dim,
                           bool is_any_length) {
   for (std::size_t i = 0; i < n; ++i) {
@@ -46,7 +46,7 @@ inline void check_queries(const float* queries, std::size_t n, std::size_t dim,
   }
 }
 
-// A vector of length 1 in the same direction; one without direction stays zero.
+// Scales a vector to length 1; a zero vector stays zero.
 inline void normalize(const float* vector, std::size_t dim, float* unit) {
   const double length = std::sqrt(squared_length(vector, dim));
   std::transform(vector, vector + dim, unit, [length](float value) {

@@ -1,4 +1,4 @@
-// A graph, the space that routes on it and the original vectors: everything a query needs.
+// Answers queries: walks on a graph in a routing space, then reranks by the original vectors.
 #pragma once
 
 #include <algorithm>
@@ -17,23 +17,23 @@
 
 namespace l2route {
 
-// What one search may spend and must return.
+// Limits of one search.
 struct Limits {
   std::size_t k = 1;        // answers
   std::size_t routing = 0;  // scores of routing vectors
-  std::size_t beam = 0;     // width of the beam; 0 for as wide as the budget
-  std::size_t rerank = 0;   // true distances of the best routed; 0 where routing scores are true
-  float slack = -1;         // how much farther than the k-th best a walk goes; below 0 for no end
+  std::size_t beam = 0;     // beam width; 0 for unlimited
+  std::size_t rerank = 0;   // vertices reranked by true distance; 0 where scores are exact
+  float slack = -1;         // walk up to 1 + slack times the k-th best distance; negative: no limit
 };
 
-// Where a batch's answers go: rows of k, one count per query; and what they are called.
+// Output arrays of a batch: ids and distances [n, k], and counts [n].
 struct Answers {
   std::int64_t* ids;
   float* distances;
   std::int32_t* n_routing;
   std::int32_t* n_rerank;
   std::int32_t* n_hops;
-  const std::int64_t* labels = nullptr;  // of vertices; their numbers if there are none
+  const std::int64_t* labels = nullptr;  // labels of vertices; row numbers if null
 
   std::int64_t label_of(VertexId vertex) const {
     return labels == nullptr ? vertex : labels[static_cast<std::size_t>(vertex)];
@@ -42,17 +42,17 @@ struct Answers {
 
 class Searcher {
  public:
-  // Queries that a thread walks with at a time: while one waits for the memory, another is scored.
+  // Queries that a thread walks with at a time: while one waits for memory, another is scored.
   static constexpr std::size_t kAbreast = 2;
 
   GraphView graph;
   Rows routing;
   std::optional<Rows> projection;  // rows of the query matrix; none for the identity
-  std::optional<Rows> original;    // for the true distances; none where routing scores are true
-  std::size_t dim = 0;             // of a query as it comes
-  std::size_t routing_dim = 0;     // of a query as it routes
-  float origin = 0;                // times half a query's square: what makes scores distances
-  bool is_cosine = false;          // queries are made as long as 1, and 1 is added to scores
+  std::optional<Rows> original;    // for reranking; none where routing scores are exact
+  std::size_t dim = 0;             // of queries
+  std::size_t routing_dim = 0;     // of queries in the routing space
+  float origin = 0;                // score + origin·|q|²/2 is proportional to the squared distance
+  bool is_cosine = false;          // queries are scaled to length 1, and 1 is added to scores
 
   void search(const float* queries, std::size_t n, const Limits& limits, std::size_t n_threads,
               const Answers& answers, Pulse& pulse) const {
@@ -84,23 +84,23 @@ class Searcher {
     std::vector<float> scores;
   };
 
-  // Not inlined: a thread's own address is looked up once a query, not at every use.
+  // Not inlined, so that the thread-local address is looked up once per query, not at every use.
   [[gnu::noinline]] static QueryScratch* own_scratch() {
     thread_local QueryScratch scratch[kAbreast];
     return scratch;
   }
 
-  // Queries that one thread answers abreast.
+  // Queries that one thread answers side by side.
   template <class Tracer>
   struct Batch {
     const float* queries;
-    std::size_t first;  // where the answers of the first of them go
+    std::size_t first;  // number of the first of them in the call
     std::size_t n;
     Tracer* traces;
     Pulse& pulse;
   };
 
-  // No frontier has room for more than all vertices, however many answers are asked for.
+  // Frontiers never need more room than there are vertices.
   template <class Tracer>
   void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
     if (limits.beam == 0) {
@@ -179,7 +179,7 @@ class Searcher {
     std::fill(distances + n_found, distances + limits.k, std::numeric_limits<float>::infinity());
   }
 
-  // In the metric's convention. Lengths that are rounded may be above 1.
+  // Distance in the metric's convention; rounded unit vectors may be slightly longer than 1.
   float distance_of(float score) const { return is_cosine ? std::max(score + 1.0f, 0.0f) : score; }
 
   void rerank(QueryScratch& scratch, std::vector<Key>& best) const {
@@ -206,7 +206,7 @@ class Searcher {
     return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
   }
 
-  // Rows are padded with zeros; a query must be padded with zeros too, as far as any of them is.
+  // Pads a query with zeros to the wider of the original and the routing rows.
   void pad(const float* query, std::vector<float>& padded) const {
     padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
     if (is_cosine) {

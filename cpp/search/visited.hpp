@@ -1,4 +1,4 @@
-// Which vertices a search has visited: one byte each, stamped with the search's number.
+// The set of visited vertices: one byte each, stamped with the number of the search.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace l2route {
 
-// One search's view of the set. A copy of it in a local variable stays in registers, where writing
-// a stamp, which is a byte and might be part of anything, makes a compiler read members again.
+// One search's view of the set. Copy it into a local variable in loops: a byte may alias anything,
+// so after each stamp written the compiler would read members from memory again.
 struct Stamps {
   std::uint8_t* stamps;
   std::uint8_t stamp;
 
-  // Whether the vertex is new.
+  // Marks a vertex as visited; returns whether it was not.
   bool insert(VertexId vertex) const {
     std::uint8_t& own = stamps[static_cast<std::size_t>(vertex)];
     const bool is_new = own != stamp;
@@ -27,7 +27,7 @@ struct Stamps {
 
 class VisitedSet {
  public:
-  // Forgets everything, at the cost of a pass over the stamps once in 255 searches.
+  // Starts an empty set. Once in 255 searches this clears all stamps.
   Stamps reset(std::size_t n_vertices) {
     if (stamps_.size() < n_vertices) stamps_.resize(n_vertices, 0);
     if (++stamp_ == 0) {

@@ -1,4 +1,4 @@
-// One parallel-for: indices handed out in small runs, the caller's thread works too.
+// A parallel for-loop: indices are handed out in short runs, and the caller's thread works too.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +15,20 @@
 
 namespace l2route {
 
-// Asking the system takes as long as a short search.
+// Cached: asking the system takes as long as a short search.
 inline std::size_t n_cores() {
   static const std::size_t n = std::max(1u, std::thread::hardware_concurrency());
   return n;
 }
 
-// The caller's thread, and those that help it.
+// The caller's thread and its helpers.
 template <class Body>
 class Crew {
  public:
   Crew(std::size_t n, std::size_t n_threads, Pulse& pulse, const Body& body)
       : n_(n),
         n_threads_(n_threads == 0 ? n_cores() : n_threads),
-        run_(std::clamp<std::size_t>(n / n_threads_ / 4, 1, 8)),  // few for few
+        run_(std::clamp<std::size_t>(n / n_threads_ / 4, 1, 8)),  // short runs if there are few
         pulse_(pulse),
         body_(body) {}
 
@@ -41,7 +41,7 @@ class Crew {
   }
 
  private:
-  // What is done sooner is done alone: starting a thread, and its buffers, takes about as long.
+  // Helpers are started after this long: starting a thread and its buffers takes about as long.
   static constexpr std::chrono::microseconds kAlone{100};
 
   void work() {
@@ -56,7 +56,7 @@ class Crew {
   }
 
   void keep_error() {
-    next_.store(n_);  // nobody takes another run
+    next_.store(n_);  // no thread takes another run
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
   }
@@ -72,7 +72,7 @@ class Crew {
         ++n_called_;
       }
     } catch (const std::exception&) {
-      // The system has no more threads to give; those there are do the work.
+      // The system has no more threads: continue with those already started.
     }
   }
 
@@ -83,7 +83,7 @@ class Crew {
     is_back_.notify_one();
   }
 
-  // The pulse beats on meanwhile, so that helpers stop as the caller would.
+  // The pulse beats meanwhile, so that helpers can still be stopped.
   void wait_for_helpers() {
     std::unique_lock lock(mutex_);
     while (!is_back_.wait_for(lock, Pulse::kInterval, [this] { return n_back_ == n_called_; })) {

@@ -1,4 +1,4 @@
-// Long work looks up now and then: is it still wanted, and are more threads due?
+// Periodic checks within long calls: whether to stop, and whether to start more threads.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace l2route {
 
-// Thrown where work ends before it is done.
+// Thrown to end work before it is done.
 struct Stopped {};
 
 class Pulse {
@@ -17,13 +17,13 @@ class Pulse {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kInterval{50};
 
-  // `is_unwanted` is asked every 50 ms, by the thread that made the pulse alone.
+  // `is_unwanted` is called every 50 ms, by the thread that made the pulse only.
   explicit Pulse(std::function<bool()> is_unwanted = {})
       : is_unwanted_(std::move(is_unwanted)), asked_(Clock::now()) {}
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
-  // To be called often by every thread that works: throws Stopped if nobody wants the work.
+  // To be called often by every thread that works; throws Stopped if the work is to end.
   void beat() {
     if (is_stopped_.load(std::memory_order_relaxed)) throw Stopped{};
     if (std::this_thread::get_id() != owner_) return;
@@ -36,7 +36,7 @@ class Pulse {
     throw Stopped{};
   }
 
-  // Has a beat of the thread that made the pulse call this once so much time is over.
+  // Calls `alarm` once, at the first beat of the pulse's own thread after the delay.
   void set_alarm(Clock::duration delay, std::function<void()> alarm) {
     alarm_at_ = Clock::now() + delay;
     alarm_ = std::move(alarm);

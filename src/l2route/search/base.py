@@ -1,4 +1,4 @@
-"""Original vectors: what true distances are measured between."""
+"""Original vectors, which true distances are computed from."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,12 +12,12 @@ from l2route.search.layout import pad_rows, padded_dim
 
 Scorer = Literal["l2", "ip"]
 BASE_TYPES = ("float32", "float16")
-"""Elements of original vectors."""
+"""Element types of original vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseVectors:
-    """The original vectors, as the core wants them; for cosine they have unit length."""
+    """The original vectors in padded rows; for cosine they are scaled to unit length."""
 
     rows: NDArray[Any]
     """Padded rows of float32 or float16 [n, padded_dim(dim)]."""
@@ -42,11 +42,11 @@ class BaseVectors:
 
     @property
     def scorer(self) -> Scorer:
-        """How the core ranks by this metric."""
+        """The core's scorer for this metric."""
         return "l2" if self.metric == "l2" else "ip"
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors without their padding [n, dim]; a view, unless they are half floats."""
+        """The vectors as float32 without padding [n, dim]; a view unless they are half floats."""
         return self.rows[:, : self.dim].astype(np.float32, copy=False)
 
     def exact_distances(
@@ -54,8 +54,8 @@ class BaseVectors:
     ) -> NDArray[np.float32]:
         """Distances of the vectors with these row numbers [n_queries, k]; inf for −1.
 
-        In double precision, and under cosine from vectors of unit length, which half floats only
-        nearly have: what answers are judged by.
+        Computed in double precision. For cosine the vectors are normalised again, since half floats
+        have only approximately unit length.
         """
         named, places = np.unique(ids, return_inverse=True)
         vectors = self.rows[named, : self.dim].astype(np.float32, copy=False)

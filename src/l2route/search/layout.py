@@ -1,4 +1,4 @@
-"""Rows laid out for the core: cache-line aligned, padded to whole SIMD registers."""
+"""Memory layout of rows for the core: aligned to cache lines, padded to whole SIMD registers."""
 
 from typing import Any
 
@@ -8,26 +8,26 @@ from numpy.typing import DTypeLike, NDArray
 from l2route.files.memory import aligned_zeros
 
 LANES = 16
-"""Floats; the core's kernels have no tail, so rows are padded with zeros to a multiple of it."""
+"""Rows of floats are padded with zeros to a multiple of it: kernels have no code for a tail."""
 CODE_LANES = 64
-"""Bytes; the same for codes."""
+"""Rows of codes are padded with zeros to a multiple of so many bytes."""
 
 
 def padded_dim(dim: int, dtype: DTypeLike = np.float32, code_bits: int = 8) -> int:
-    """Elements of a padded row that holds `dim` floats, half floats or codes (uint8)."""
+    """Number of elements in a padded row of `dim` floats, half floats or codes (uint8)."""
     lanes = CODE_LANES * 8 // code_bits if np.dtype(dtype) == np.uint8 else LANES
     return -(-dim // lanes) * lanes
 
 
 def pack_codes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Codes of 4 bits [n, 128 · m], two in a byte as the core reads them [n, 64 · m]."""
+    """Pack codes of 4 bits [n, 128 · m] two to a byte, as the core reads them [n, 64 · m]."""
     blocks = codes.reshape(len(codes), -1, 2, CODE_LANES)
     packed = blocks[:, :, 0] | (blocks[:, :, 1] << np.uint8(4))
     return pad_rows(packed.reshape(len(codes), -1))
 
 
 def unpack_codes(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """What `pack_codes` packed [n, 128 · m]."""
+    """Undo `pack_codes` [n, 128 · m]."""
     blocks = packed.reshape(len(packed), -1, 1, CODE_LANES)
     halves = np.concatenate([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=2)
     return halves.reshape(len(packed), -1)
@@ -42,7 +42,7 @@ def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:
 
 
 def aligned_rows(rows: NDArray[Any], ids: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Copy rows of these numbers, in their order, into aligned rows."""
+    """Copy rows[ids] into aligned rows."""
     taken = aligned_zeros((len(ids), *rows.shape[1:]), rows.dtype.type)
     np.take(rows, ids, axis=0, out=taken)
     return taken
