@@ -42,16 +42,17 @@ stubs: $(VENV)/core
 # Tests that call the core, over a core built with AddressSanitizer and UBSan. Left out: those that
 # start processes of their own, which would load the plain core, and those that spend their time in
 # torch. Python leaks at exit, hnswlib frees with delete what it got from malloc, and one test asks
-# for more memory than there is: none of that is an error of the core.
+# for more memory than there is: none of that is an error of the core. pytest captures only what
+# Python prints, so that a report of the sanitizer is seen.
 SANITIZED := tests/search tests/state tests/graph tests/rewiring tests/test_index.py \
-  tests/interop/test_imports.py tests/training/test_rollout.py tests/training/test_oracle.py
+  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py tests/training/test_rollout.py tests/training/test_oracle.py
 UNSANITIZED := tests/search/test_arm.py tests/search/test_interrupts.py
 sanitize: $(VENV)/core
 	$(call install_sanitized,asan,address$(comma)undefined)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:allocator_may_return_null=1 \
 	  UBSAN_OPTIONS=print_stacktrace=1 \
-	  $(BIN)/python tests/run_against.py build/asan pytest -p no:cacheprovider \
+	  $(BIN)/python tests/run_against.py build/asan pytest -p no:cacheprovider --capture=sys \
 	  $(SANITIZED) $(UNSANITIZED:%=--ignore=%) -k "not learn"
 
 # Searches on several threads during every change of an index, over a core built with
@@ -63,13 +64,13 @@ tsan: $(VENV)/core
 	$(call install_sanitized,tsan,thread)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 	  TSAN_OPTIONS=halt_on_error=1:history_size=4 \
-	  $(BIN)/python tests/run_against.py build/tsan pytest -p no:cacheprovider \
+	  $(BIN)/python tests/run_against.py build/tsan pytest -p no:cacheprovider --capture=sys \
 	  $(THREADED) -k "test_state or threads"
 
 comma := ,
 define install_sanitized
 $(BIN)/pip install --quiet --no-deps --no-build-isolation --upgrade --target build/$(1) \
-  -C cmake.define.L2ROUTE_SANITIZE=$(2) -C build-dir=build/$(1)-objects .
+  -C install.strip=false -C cmake.define.L2ROUTE_SANITIZE=$(2) -C build-dir=build/$(1)-objects .
 endef
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves

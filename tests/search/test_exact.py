@@ -11,8 +11,9 @@ from indexes import QUERIES, VECTORS, built
 from l2route.data.vectors import METRICS, Metric
 from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, compress_space, to_float16
-from l2route.search.limits import Limits
+from l2route.search.layout import pad_rows, padded_dim
 from l2route.search.origin import with_origin
+from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import Codes, RoutingSpace, original_space, pca_space
 
@@ -63,3 +64,31 @@ def test_scores_that_cannot_be_distances_are_not_exact() -> None:
         Searcher(built().graph, exact, to_float16(base))
     with pytest.raises(ValueError, match="expected an exact space to have rows like the vectors"):
         Searcher(built().graph, exact, BaseVectors.of(VECTORS, "ip"))
+
+
+def test_spaces_of_codes_are_checked() -> None:
+    """Codes need an offset, a scale and inner products; floats have neither offset nor scale."""
+    rows = pad_rows(np.zeros((4, 5), dtype=np.uint8))
+    ones = np.ones(5, dtype=np.float32)
+    codes = Codes(8, ones, ones)
+    assert rows.shape[1] == padded_dim(5, np.uint8) == 64
+    RoutingSpace(rows, 5, "ip", codes=codes)
+    RoutingSpace(rows, 5, "ip", codes=Codes(4, ones, ones))
+    floats = pad_rows(np.zeros((4, 5), np.float32))
+    with pytest.raises(ValueError, match="or floats, got uint8 without codes"):
+        RoutingSpace(rows, 5, "ip")
+    with pytest.raises(ValueError, match="or floats, got float32 with codes"):
+        RoutingSpace(floats, 5, "ip", codes=codes)
+    with pytest.raises(ValueError, match="expected codes scored by ip, got 'l2'"):
+        RoutingSpace(rows, 5, "l2", codes=codes)
+    expected = r"expected offset and scale \[5\], got \(5,\) and \(4,\)"
+    with pytest.raises(ValueError, match=expected):
+        RoutingSpace(rows, 5, "ip", codes=Codes(8, ones, ones[:4]))
+    with pytest.raises(ValueError, match="expected codes of 4 or 8 bits, got 3"):
+        Codes(3, ones, ones)
+    with pytest.raises(ValueError, match=r"expected rows \[4, 128\], got \(4, 64\)"):
+        RoutingSpace(rows, 200, "ip", codes=Codes(4, ones.repeat(40), ones.repeat(40)))
+    with pytest.raises(ValueError, match="expected a finite origin or none, got inf"):
+        RoutingSpace(floats, 5, "ip", origin=np.inf)
+    with pytest.raises(ValueError, match="expected rows of float32, float16, uint8, got float64"):
+        RoutingSpace(np.zeros((4, 16)), 5, "ip")
