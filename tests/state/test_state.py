@@ -222,7 +222,7 @@ def test_a_setting_is_kept_where_it_was_measured(
 
     monkeypatch.setattr(index_module, "calibrate", measure)
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(index.setting, 0.6, 4, space)
+        future = pool.submit(index.setting, 0.6, 4, space=space)
         assert is_measured.wait(60)
         validation, searcher = index.validation, index.searcher(space)
         CHANGES[change](index)
