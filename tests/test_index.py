@@ -31,9 +31,9 @@ from l2route.data.vectors import METRICS
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph
 from l2route.graph.report import report
-from l2route.index import DEFAULT_BUDGET, RoutingIndex
+from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
-from l2route.search.limits import DEFAULT_BUDGET, Limits
+from l2route.search.limits import DEFAULT_BUDGET
 from l2route.search.result import SearchResult
 from l2route.search.space import pca_space
 

@@ -12,8 +12,8 @@ from l2route.data.vectors import METRICS, Metric
 from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, compress_space, to_float16
 from l2route.search.layout import pad_rows, padded_dim
-from l2route.search.origin import with_origin
 from l2route.search.limits import Limits
+from l2route.search.origin import with_origin
 from l2route.search.searcher import Searcher
 from l2route.search.space import Codes, RoutingSpace, original_space, pca_space
 

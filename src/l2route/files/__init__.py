@@ -1,1 +1,1 @@
-"""Files: opened with distrust, replaced whole, kept as an index, fetched."""
+"""Files: checked when read, replaced atomically, hashed, downloaded."""

@@ -1,1 +1,1 @@
-"""Indexes of other libraries, in and out, and their benchmarks."""
+"""Import from and export to other libraries and benchmarks."""

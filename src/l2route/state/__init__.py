@@ -1,1 +1,1 @@
-"""All that an index is, what can be done to it, and how it is kept."""
+"""The state of an index: its content, its changes, and its directory."""
