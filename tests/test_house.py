@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[1]
 PYTHON = ("src", "tests", "benchmarks", "examples")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
-"""Without the docstring; for commands, whose signatures are their help, without the signature."""
+"""Below the signature and the docstring."""
 MAX_GROUND_FLOOR = 5
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -27,26 +27,18 @@ def functions(path: Path) -> list[Function]:
     return [node for node in ast.walk(tree) if isinstance(node, Function)]
 
 
-def code_lines(function: Function, *, with_signature: bool) -> int:
-    """Lines of a function without its docstring."""
-    body = function.body
-    docstring = body[0] if ast.get_docstring(function) is not None else None
-    first = function.lineno if with_signature else body[0].lineno
-    n_lines = (function.end_lineno or first) - first + 1
-    return n_lines - (0 if docstring is None else _height(docstring))
-
-
-def _height(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
+def code_lines(function: Function) -> int:
+    """Lines of a function below its signature and its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def test_code_lines_are_counted() -> None:
-    """The signature counts if asked for, the docstring never."""
+    """Neither the signature nor the docstring counts."""
     tree = ast.parse('def f(\n    a,\n):\n    """Two\n    lines."""\n    b = a\n    return b\n')
     (function,) = tree.body
     assert isinstance(function, ast.FunctionDef)
-    assert code_lines(function, with_signature=True) == 5
-    assert code_lines(function, with_signature=False) == 2
+    assert code_lines(function) == 2
 
 
 def test_files_are_short() -> None:
@@ -61,9 +53,8 @@ def test_functions_are_short() -> None:
     """No Python function has more than 40 lines of code."""
     long = {}
     for path in (path for path in sources() if path.suffix == ".py"):
-        is_command = path.parent.name == "cli"
         for function in functions(path):
-            n_lines = code_lines(function, with_signature=not is_command)
+            n_lines = code_lines(function)
             if n_lines > MAX_FUNCTION_LINES:
                 long[f"{path.relative_to(ROOT)}:{function.name}"] = n_lines
     assert long == {}

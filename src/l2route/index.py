@@ -1,15 +1,12 @@
 """RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
-from functools import wraps
-from operator import index as index_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import check_metric
 from l2route.extras import install
 from l2route.files.progress import Progress
 from l2route.graph.build import (
@@ -17,23 +14,21 @@ from l2route.graph.build import (
     EF_CONSTRUCTION,
     GraphKind,
     GraphOptions,
-    build_graph,
     served_entry,
 )
 from l2route.graph.entry import Entry
 from l2route.graph.graph import Graph
-from l2route.rewiring.connect import connect_graph
-from l2route.rewiring.refine import ALPHA, N_CANDIDATES, refine_graph
+from l2route.rewiring.refine import ALPHA, N_CANDIDATES
 from l2route.search.base import BaseVectors
-from l2route.search.calibrate import calibrate
 from l2route.search.codes import Compression
 from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Plan, Searcher
 from l2route.search.setting import Setting
-from l2route.search.space import RoutingSpace, pca_space
+from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation, warn_of_doubts
 from l2route.state import changes
+from l2route.state.build import build_state
 from l2route.state.current import Current
 from l2route.state.info import info
 from l2route.state.persist import read_state, write_state
@@ -43,23 +38,6 @@ from l2route.training.options import LearnKeywords, LearnOptions, with_keywords
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.log import Event
     from l2route.training.report import Report
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _alone(
-    method: Callable[Concatenate["RoutingIndex", P], R],
-) -> Callable[Concatenate["RoutingIndex", P], R]:
-    """Let one thread at a time run a method that changes the index; searches go on meanwhile."""
-
-    @wraps(method)
-    def change(index: "RoutingIndex", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with index._current.changing():
-            return method(index, *args, **kwargs)
-
-    return change
 
 
 class RoutingIndex:
@@ -123,15 +101,8 @@ class RoutingIndex:
         if entry is None:
             entry = served_entry(graph, metric)
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
-        base = BaseVectors.of(vectors, check_metric(metric))
-        space = None if pca_dim is None else pca_space(base, pca_dim)
-        built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
-        made = build_graph(built_on.vectors(), built_on.metric, options, progress)
-        if refine or (refine is None and graph == "nsw"):
-            made = refine_graph(made, built_on, n_threads=n_threads, progress=progress)
-        else:
-            made = connect_graph(made, built_on, n_threads)
-        return cls(base, made, [] if space is None else [space])
+        refines = graph == "nsw" if refine is None else refine
+        return cls._of(build_state(vectors, metric, options, pca_dim, refines, progress))
 
     @property
     def base(self) -> BaseVectors:
@@ -222,21 +193,10 @@ class RoutingIndex:
         space: str | None = None,
         n_threads: int = 0,
     ) -> Plan:
-        """Prepare a search, for queries that come one by one.
+        """Prepare a search, for queries that come one by one; arguments as in `search`.
 
-        `plan(queries)` answers as `search(queries, …)` with the same arguments, and faster. A plan
-        belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress` it
-        still answers as before, so make a new one.
-
-        Args:
-            k: answers per query.
-            budget: distance computations per query.
-            ef: beam width.
-            slack: how much farther than the k-th best a walk goes, as a share.
-            rerank: true distances at the end.
-            recall: recall@k to reach, in place of budget, ef, slack and rerank.
-            space: name of the space to route in; by default the last of `spaces`.
-            n_threads: threads to use; 0 for all cores.
+        A plan belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress`
+        it still answers as before, so make a new one.
         """
         return self._plan(k, Limits(budget, ef, slack, rerank), recall, space, n_threads)
 
@@ -247,7 +207,7 @@ class RoutingIndex:
         searcher = state.searcher(space)
         if recall is not None:
             check_alone(recall, limits)
-            limits = self._setting(state, searcher, recall, k, n_threads).limits
+            limits = self._current.setting(state, searcher, recall, k, n_threads).limits
         return searcher.plan(k, limits=limits, n_threads=n_threads, labels=state.labels)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
@@ -258,7 +218,6 @@ class RoutingIndex:
         """The searcher of a space; by default that of the last space."""
         return self._current.state.searcher(space)
 
-    @_alone
     def learn(
         self,
         queries: object,
@@ -303,23 +262,23 @@ class RoutingIndex:
             from l2route.training.train import train
         except ImportError as error:
             raise ImportError(f"learning needs: {install('train')}") from error
-        before = self._current.state
-        space, report = train(
-            before.graph,
-            before.base,
-            queries,
-            chosen,
-            model,
-            neighbors=None if neighbors is None else before.rows_of(neighbors),
-            rivals=before.rivals(chosen.dim),
-            checkpoint=None if checkpoint is None else Path(checkpoint),
-            log=None if log is None else Path(log),
-            cache=None if cache is None else Path(cache),
-            progress=progress,
-            on_event=on_event,
-        )
-        better = space if report.is_better else None
-        self._current.swap(before, changes.learned(before, better, report.validation))
+        with self._current.changing() as before:
+            space, report = train(
+                before.graph,
+                before.base,
+                queries,
+                chosen,
+                model,
+                neighbors=None if neighbors is None else before.rows_of(neighbors),
+                rivals=before.rivals(chosen.dim),
+                checkpoint=None if checkpoint is None else Path(checkpoint),
+                log=None if log is None else Path(log),
+                cache=None if cache is None else Path(cache),
+                progress=progress,
+                on_event=on_event,
+            )
+            better = space if report.is_better else None
+            self._current.swap(before, changes.learned(before, better, report.validation))
         return report
 
     def compress(
@@ -406,23 +365,7 @@ class RoutingIndex:
             n_threads: threads to measure with; 0 for all cores.
         """
         state = self._current.state
-        return self._setting(state, state.searcher(space), recall, k, n_threads)
-
-    def _setting(
-        self, state: IndexState, searcher: Searcher, recall: float, k: int, n_threads: int
-    ) -> Setting:
-        k, recall = index_of(k), float(recall)
-        known = state.settings.get((searcher.space.name, k, recall))
-        if known is not None:
-            return known
-        if state.validation is None:
-            raise ValueError(
-                "expected validation queries to measure recall on, got none: "
-                "call learn or validate_with first"
-            )
-        setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
-        self._current.add_setting(state, setting)
-        return setting
+        return self._current.setting(state, state.searcher(space), recall, k, n_threads)
 
     def keep(self, setting: Setting) -> None:
         """Keep a setting that was measured elsewhere, for searches that ask for its recall."""
@@ -435,7 +378,7 @@ class RoutingIndex:
         return info(self._current.state)
 
     def save(self, path: str | Path) -> None:
-        """Write the index into a directory; if that is interrupted, the old one stays readable."""
+        """Write the index into a directory; if interrupted, the old one stays readable."""
         write_state(Path(path), self._current.state)
 
     @classmethod

@@ -15,7 +15,7 @@ from paper_runs import make_file
 def test_the_command_line_runs_reports_and_says_how_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`reproduce`, `progress` and `report`, with a second file after the first."""
+    """`reproduce`, `progress` and `report` on two files."""
     first, second = make_file(tmp_path, "a"), make_file(tmp_path, "b", 200)
     run = tmp_path / "run"
 
@@ -39,7 +39,7 @@ def test_the_command_line_runs_reports_and_says_how_far(
 
 
 def test_a_run_in_the_background_goes_on_alone(tmp_path: Path) -> None:
-    """The command comes back at once, and the run finishes without it."""
+    """The command returns at once, and the run finishes without it."""
     run, data = tmp_path / "run", make_file(tmp_path)
     words = ["reproduce", "routing", "--data", str(data), "--minutes-per-run", "0.001"]
     words += ["--out", str(run), "--background"]
@@ -59,7 +59,7 @@ def test_a_run_in_the_background_goes_on_alone(tmp_path: Path) -> None:
 def test_a_mistyped_file_is_said_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before anything is run, in the background or not."""
+    """A missing file is refused before anything is run, also in the background."""
     words = ["reproduce", "all", "--data", str(tmp_path / "sfit.npz"), "--background"]
     monkeypatch.setattr("sys.argv", ["l2route", *words])
     with pytest.raises(SystemExit) as stopped:

@@ -181,7 +181,7 @@ def test_missing_answers_never_count() -> None:
 
 
 def test_small_base_is_measured_by_what_it_has() -> None:
-    """Of a base of two vectors, one found of ten asked for is half."""
+    """With two base vectors, one of ten answers found is a recall of one half."""
     found, truth = np.full((1, 10), np.inf), np.full((1, 10), np.inf)
     truth[0, :2] = [1.0, 2.0]
     found[0, 0] = 2.0
@@ -217,7 +217,7 @@ def test_bad_distances_are_refused(
     depth: int,
     message: str,
 ) -> None:
-    """Distances of a wrong shape or without sense get an error with expected and got."""
+    """Distances of a wrong shape or value get an error with expected and got."""
     with pytest.raises(ValueError, match=message):
         measure(found, truth, depth)
 
@@ -236,7 +236,7 @@ def test_standard_error_is_that_of_a_mean() -> None:
 
 
 def test_standard_error_needs_two_values() -> None:
-    """One value says nothing of its error."""
+    """One value has no standard error."""
     with pytest.raises(ValueError, match=r"expected values \[n >= 2\], got \[1\]"):
         standard_error(np.ones(1))
 
@@ -306,7 +306,7 @@ def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
 def test_a_p_value_counts_the_signs_that_do_as_well(gains: list[int]) -> None:
-    """As all ways to give gains their signs do, within what ten thousand draws tell."""
+    """It agrees with all combinations of signs, within the error of 10,000 draws."""
     sample = np.array(gains, dtype=float) / 4
     signs = np.array(list(itertools.product((-1, 1), repeat=len(sample))))
     expected = ((signs * sample).sum(axis=1) >= sample.sum() - 1e-9).mean()
@@ -314,7 +314,7 @@ def test_a_p_value_counts_the_signs_that_do_as_well(gains: list[int]) -> None:
 
 
 def test_p_values_of_nothing_and_of_much() -> None:
-    """Without a difference there is no evidence; with many the smallest that draws can tell."""
+    """It is 1 without a difference, and 1 in 10,000 for many gains."""
     assert paired_p_value(np.zeros(100)) == 1
     assert paired_p_value(np.zeros(0)) == 1
     assert paired_p_value(np.ones(5000)) == pytest.approx(1e-4)

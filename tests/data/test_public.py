@@ -181,7 +181,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_an_archive_that_swells_is_refused(tmp_path: Path, name: str) -> None:
-    """Of an archive no more is extracted than vectors can be packed into it."""
+    """An archive that inflates beyond the limit is refused."""
     archive, into = tmp_path / name, tmp_path / "into"
     into.mkdir()
     archive.write_bytes(BOMBS[name]())

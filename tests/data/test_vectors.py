@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import timeit
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,6 @@ from l2route.data.vectors import (
     normalize,
 )
 from l2route.files.formats import read_array, write_array, write_hdf5, write_npz
-
-MAX_CHECK_SECONDS = 20e-6  # measured 2.6 µs for one row of 128; the rest is for slow machines
 
 
 def vectors(n: int, dim: int = 4, seed: int = 0) -> NDArray[np.float32]:
@@ -94,21 +91,21 @@ def test_bad_vectors_are_refused(array: object, message: str) -> None:
     ],
 )
 def test_what_numpy_cannot_read_is_refused(made: Any, message: str) -> None:
-    """A tensor with gradients, of a type or on a device that numpy has not, rows of any length."""
+    """Tensors that numpy cannot convert and ragged rows get an error that says why."""
     given_ = made(pytest.importorskip("torch"))
     with pytest.raises(ValueError, match=f"expected queries that numpy can read, got a.*{message}"):
         check_vectors("queries", given_, 3)
 
 
 def test_tensors_are_vectors() -> None:
-    """Those that numpy can read, without a copy."""
+    """Tensors that numpy can read are not copied."""
     tensor = pytest.importorskip("torch").ones(2, 3)
     vectors = check_vectors("queries", tensor, 3)
     assert vectors.ctypes.data == tensor.data_ptr()
 
 
 def test_no_vectors_may_be_allowed() -> None:
-    """If they are of the right dimension."""
+    """An empty array is accepted only with the right dimension."""
     nothing = check_vectors("queries", np.zeros((0, 4)), 4, may_be_none=True)
     assert (nothing.shape, nothing.dtype) == ((0, 4), np.float32)
     for shape in ((0, 0), (3, 0)):
@@ -118,7 +115,7 @@ def test_no_vectors_may_be_allowed() -> None:
 
 @pytest.mark.parametrize("n", [1, 5, 3000])
 def test_vectors_that_are_too_long_are_named(n: int) -> None:
-    """By the first row; many that are not too long are fine, however long they are together."""
+    """The error names the first row that is too long; many short vectors are accepted."""
     vectors = np.full((n, 4), 0.49 * MAX_LENGTH, dtype=np.float32)
     check_lengths("vectors", vectors)
     vectors[n // 2 :, 1] = MAX_LENGTH
@@ -130,13 +127,6 @@ def test_no_dimension_is_refused() -> None:
     """Vectors of no dimension are refused when no dimension was asked for."""
     with pytest.raises(ValueError, match=r"got \[3, 0\]"):
         check_vectors("base", np.ones((3, 0)))
-
-
-def test_checking_one_query_is_quick() -> None:
-    """The check of a single query costs microseconds."""
-    query = vectors(1, 128)
-    best = min(timeit.repeat(lambda: check_vectors("queries", query, 128), number=200, repeat=5))
-    assert best / 200 < MAX_CHECK_SECONDS
 
 
 @pytest.mark.parametrize("value", [1.0, 3e38])

@@ -27,14 +27,14 @@ N, DIM = 500, 16
 
 
 def make_data() -> Dataset:
-    """Vectors, training and test queries, in little."""
+    """A small dataset with training queries."""
     rng = np.random.default_rng(0)
     base, learn, query = (rng.normal(size=(n, DIM)).astype(np.float32) for n in (N, 60, 120))
     return Dataset("little", base, query, learn=learn)
 
 
 class Honest:
-    """Finds the first `knob` of the ten nearest, and counts what it is asked."""
+    """Finds the first `knob` of the ten nearest, and logs its searches."""
 
     knobs = (2, 5, 9, 10, 10)
     learn_seconds = 0.0
@@ -43,16 +43,16 @@ class Honest:
         self.log, self.name = log, name
 
     def build(self, data: Dataset) -> None:
-        """Know everything."""
+        """Find the true neighbours."""
         self.data = data
         self.truth = exact_neighbors(data.base, data.query, 10).ids
 
     def set(self, knob: int) -> None:
-        """Find so many."""
+        """Set the number to find."""
         self.knob = knob
 
     def search(self, queries: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-        """The first of the truth."""
+        """The first of the true neighbours."""
         if len(queries) == len(self.data.query):
             self.log.append((self.name, self.knob))
         ids = self.truth[: len(queries)].copy()
@@ -64,7 +64,7 @@ class Honest:
         return np.full(len(queries), 10 * self.knob)
 
     def n_bytes(self) -> int | None:
-        """A hundred a vector."""
+        """100 per vector."""
         return 100 * N
 
 
@@ -72,22 +72,22 @@ class Absent(Honest):
     """Cannot be built."""
 
     def build(self, data: Dataset) -> None:
-        """Say why."""
+        """Fail."""
         raise OSError("expected another machine")
 
 
 class Fragile(Honest):
-    """Cannot be asked for little."""
+    """Fails at its smallest knob."""
 
     def search(self, queries: NDArray[np.float32], k: int) -> NDArray[np.int64]:
-        """Fail like hnswlib, where it finds too few."""
+        """Fail as hnswlib does if it finds too few."""
         if self.knob == 2:
             raise RuntimeError("ef or M is too small")
         return super().search(queries, k)
 
 
 def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each explores its knobs once, until it is good enough; then all are timed again, in order."""
+    """Each method explores its knobs up to HIGHEST; then all are timed again, in order."""
     log: list[tuple[str, int]] = []
     entries = (
         Entry("a", "one", lambda *_: Honest(log, "a")),
@@ -114,7 +114,7 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And told of; the points after it, and other methods, are measured all the same."""
+    """It is reported; the points after it and other methods are still measured."""
     entries = (
         Entry("a", "one", lambda *_: Fragile([], "a")),
         Entry("b", "two", lambda *_: Honest([], "b")),
@@ -126,7 +126,7 @@ def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_answers_are_judged_by_their_distances() -> None:
-    """One of two equal vectors is as good as the other; nothing and strangers are worth nothing."""
+    """Either of two equal vectors is right; missing and farther answers are not."""
     base = np.array([[0.0], [1.0], [1.0], [5.0]], dtype=np.float32)
     judge = Judge(Dataset("twins", base, np.zeros((1, 1), dtype=np.float32)), k=2)
     answers = ([0, 1], [0, 2], [0, 3], [0, -1], [-1, -1])
@@ -134,7 +134,7 @@ def test_answers_are_judged_by_their_distances() -> None:
 
 
 def test_wrong_names_and_numbers_are_refused() -> None:
-    """Before anything is built."""
+    """Unknown methods and too few rounds are refused before anything is built."""
     with pytest.raises(ValueError, match=r"expected a method of l2route, .*, got 'guess'"):
         compare(make_data(), ["guess"])
     with pytest.raises(ValueError, match="expected at least one round, got 0"):
@@ -153,7 +153,7 @@ def made(lines: dict[str, list[tuple[float, float]]]) -> Comparison:
 
 
 def test_speeds_are_read_off_between_points() -> None:
-    """On a log scale, of the faster variant; a point that another beats in both does not count."""
+    """They are interpolated on a log scale, without dominated points; the faster line counts."""
     result = made(
         {
             "l2route a": [(0.8, 40_000), (0.9, 20_000), (0.99, 10_000)],
@@ -180,7 +180,7 @@ def test_speeds_are_read_off_between_points() -> None:
 
 
 def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
-    """The table has dashes; the picture leaves it out."""
+    """The table has dashes; the picture omits it."""
     result = made({"l2route a": [(0.8, 40_000), (0.99, 20_000)], "peer x": []})
     result.skipped["other (z)"] = "not installed"
     markdown = speeds.as_markdown(result)
@@ -193,7 +193,7 @@ def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
 
 
 def test_tables_fit_a_narrow_terminal() -> None:
-    """Nothing that a method is called, and no figure, is cut off in eighty columns."""
+    """No name and no number is truncated at 80 columns."""
     result = made({})
     for entry in select("compare"):
         line = Line(entry.method, entry.label, 3600.0, 300.0, 1024.0)
@@ -216,7 +216,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 def test_the_metric_of_a_file_can_be_overruled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`--metric` is what is compared by, whatever the file says."""
+    """`--metric` overrides the metric of the file."""
     make_data().write(tmp_path / "little.npz")
     asked: list[str] = []
 
@@ -234,7 +234,7 @@ def test_the_metric_of_a_file_can_be_overruled(
 def test_the_command_measures_and_keeps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[Any]
 ) -> None:
-    """Raw results, table and picture; the latter two again from the first, without measuring."""
+    """It writes raw results, table and picture; the last two can be made again from the first."""
     data = make_data()
     data.write(tmp_path / "little.npz")
     out = tmp_path / "out"

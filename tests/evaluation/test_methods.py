@@ -43,7 +43,7 @@ entries = pytest.mark.parametrize(
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 @entries
 def test_every_method_finds_the_nearest(entry: Entry, metric: Metric) -> None:
-    """At the last knob in reach; one query alone is answered alike; knobs ascend."""
+    """At the largest knob that works recall is high, for one query as for many; knobs ascend."""
     data = make_wide_data(metric)
     method = entry.make(0, 0.01)
     if metric == "ip" and entry.method in ("faiss-nsg", "pynndescent"):
@@ -65,7 +65,7 @@ def test_every_method_finds_the_nearest(entry: Entry, metric: Metric) -> None:
 
 @entries
 def test_every_method_tells_its_costs(entry: Entry) -> None:
-    """The saved size, the time to learn, and distances that grow with the knob, if counted."""
+    """Saved size, time to learn, and distances, which grow with the knob where they are counted."""
     data = make_wide_data("l2")
     method = entry.make(0, 0.01)
     method.build(data)
@@ -84,7 +84,7 @@ def test_every_method_tells_its_costs(entry: Entry) -> None:
 
 
 def set_hardest(method: Method) -> None:
-    """Set the last knob that the method can reach."""
+    """Set the largest knob that the method accepts."""
     for knob in reversed(method.knobs):
         try:
             method.set(knob)
@@ -95,7 +95,7 @@ def set_hardest(method: Method) -> None:
 
 
 def make_wide_data(metric: Metric) -> Dataset:
-    """Vectors wide enough for all, with training queries."""
+    """Vectors with enough dimensions for all methods, and training queries."""
     rng = np.random.default_rng(0)
     base = rng.normal(size=(1500, 64)).astype(np.float32) * np.linspace(1, 0.1, 64, dtype="f4")
     near = base[:230] + 0.1 * rng.normal(size=(230, 64)).astype(np.float32)
@@ -121,7 +121,7 @@ def test_a_served_index_may_be_narrower(learns: bool) -> None:
 
 
 def test_annoy_counts_the_points_it_inspects() -> None:
-    """Every inspected point may be an answer: as many answers as were counted, and no more."""
+    """Asked for everything, Annoy gives as many answers as it counts points."""
     method, data = Annoy(), make_data()
     method.build(data)
     method.set(50)
@@ -147,7 +147,7 @@ def test_the_knob_for_a_budget_is_the_largest_within_it(kind: Any) -> None:
 
 
 def test_a_method_that_cannot_search_so_little_is_refused() -> None:
-    """Annoy looks at whole leaves: one point is too few."""
+    """Annoy inspects whole leaves, so that it cannot stay within one point."""
     method, data = Annoy(), make_data()
     method.build(data)
     with pytest.raises(ValueError, match="expected a method that can stay within 1, got"):
@@ -155,7 +155,7 @@ def test_a_method_that_cannot_search_so_little_is_refused() -> None:
 
 
 def test_a_method_that_does_not_count_has_no_knob_for_a_budget() -> None:
-    """It is refused."""
+    """A method that does not count is refused."""
     method, data = Hnswlib(), make_data()
     method.build(data)
     with pytest.raises(ValueError, match="counts its distances"):

@@ -139,24 +139,18 @@ def test_hdf5_groups_attributes_and_keys(tmp_path: Path) -> None:
 
 
 def bad_files(directory: Path) -> dict[str, str]:
-    """Write one file per fault, and tell what its message must hold."""
+    """Write one file per fault; returns what the message of each must contain."""
+    return bad_headers(directory) | bad_arrays(directory)
+
+
+def bad_headers(directory: Path) -> dict[str, str]:
+    """Files whose bytes are not those of their format."""
 
     def put(name: str, content: bytes) -> str:
         (directory / name).write_bytes(content)
         return name
 
     row = struct.pack("<iff", 2, 1.0, 2.0)
-    write_npz(directory / "two.npz", {"base": np.ones((1, 1)), "query": np.ones((1, 1))})
-    write_hdf5(directory / "one.hdf5", {"train": np.ones((1, 1)), "flat": np.ones(3)}, {})
-    np.save(directory / "flat.npy", np.ones(3))
-    np.save(directory / "cube.npy", np.ones((2, 2, 2)))
-    np.save(directory / "none.npy", np.ones((0, 2)))
-    np.save(directory / "text.npy", np.array([["a"]]))
-    np.save(directory / "complex.npy", np.array([[1j]]))
-    np.save(directory / "pickle.npy", np.array([[{}]], dtype=object), allow_pickle=True)
-    np.savez(directory / "pickle.npz", x=np.array([[{}]], dtype=object))
-    with h5py.File(directory / "outside.h5", "w") as file:
-        file.create_dataset("x", (1, 1), "f4", external=[("elsewhere.bin", 0, 4)])
     return {
         put("a.txt", b"1 2"): "expected one of .fvecs",
         put("empty.fvecs", b""): "empty file",
@@ -177,6 +171,23 @@ def bad_files(directory: Path) -> dict[str, str]:
         put("noise.npy", b"\x93NUMPY\1\0\x06\0{'a':}"): "expected a npy file",
         put("noise.npz", b"PK no zip"): "expected an npz file",
         put("noise.hdf5", b"\x89HDF no"): "expected an HDF5 file",
+    }
+
+
+def bad_arrays(directory: Path) -> dict[str, str]:
+    """Files that hold something else than one array [n, d] of real numbers."""
+    write_npz(directory / "two.npz", {"base": np.ones((1, 1)), "query": np.ones((1, 1))})
+    write_hdf5(directory / "one.hdf5", {"train": np.ones((1, 1)), "flat": np.ones(3)}, {})
+    np.save(directory / "flat.npy", np.ones(3))
+    np.save(directory / "cube.npy", np.ones((2, 2, 2)))
+    np.save(directory / "none.npy", np.ones((0, 2)))
+    np.save(directory / "text.npy", np.array([["a"]]))
+    np.save(directory / "complex.npy", np.array([[1j]]))
+    np.save(directory / "pickle.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    np.savez(directory / "pickle.npz", x=np.array([[{}]], dtype=object))
+    with h5py.File(directory / "outside.h5", "w") as file:
+        file.create_dataset("x", (1, 1), "f4", external=[("elsewhere.bin", 0, 4)])
+    return {
         "flat.npy": r"expected an array \[n, d\], got shape \[3\]",
         "cube.npy": r"got shape \[2, 2, 2\]",
         "none.npy": "at least one row",

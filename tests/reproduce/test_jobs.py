@@ -21,7 +21,7 @@ from paper_runs import MINUTES, make_file
 
 
 def test_other_data_is_another_job(tmp_path: Path) -> None:
-    """One vector changed changes every key; so do seed, budget and method."""
+    """Another vector, seed, time limit or model gives another key; another label does not."""
     data = Dataset.read(make_file(tmp_path))
     other = data.base.copy()
     other[0, 0] += 1
@@ -42,7 +42,7 @@ def test_other_data_is_another_job(tmp_path: Path) -> None:
 
 
 def test_minutes_do_not_make_another_job_of_plain_search(tmp_path: Path) -> None:
-    """Where nothing is learned nothing of learning counts."""
+    """Options of learning do not enter jobs without learning."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
     cell = Cell("sift_tiny", "original", 256, 1, 0, 256)
     one, two = (
@@ -52,7 +52,7 @@ def test_minutes_do_not_make_another_job_of_plain_search(tmp_path: Path) -> None
 
 
 def test_a_graph_that_was_cut_off_is_built_again(tmp_path: Path) -> None:
-    """A directory without what belongs in it does not stop the next run."""
+    """An incomplete index in the cache is replaced."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
     shop = Workshop(source, tmp_path, 0)
     job = Job.of(Cell("sift_tiny", "original", 64, 1, 0, 64), Method(""), source, None, 0)
@@ -69,7 +69,7 @@ def test_a_graph_that_was_cut_off_is_built_again(tmp_path: Path) -> None:
 def test_graphs_are_the_paper_s_to_the_last_edge(
     kind: GraphKind, metric: Metric, pca_dim: int | None
 ) -> None:
-    """M = 8 and efConstruction 300; walks on NSW start at vertex 0; lost vertices stay lost."""
+    """M = 8, efConstruction 300, NSW entered at vertex 0; unreachable vertices stay so."""
     base = np.random.default_rng(0).normal(size=(600, 8)).astype(np.float32)
     index = paper_index(Dataset("little", base, base[:1], metric=metric), kind, 3, pca_dim)
     vectors = index.base.vectors() if pca_dim is None else index.spaces[1].rows[:, :pca_dim]
@@ -85,7 +85,7 @@ def test_graphs_are_the_paper_s_to_the_last_edge(
 def test_what_was_learned_is_measured_even_if_it_is_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table shows the method, not what an index would fall back to."""
+    """A table shows the learned space, not the plain one that an index would use instead."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
     cell = Cell("sift_tiny", "learned", 128, 1, 8, 120)
     job = Job.of(cell, Method("", space="learned"), source, MINUTES, 0)
@@ -106,7 +106,7 @@ def test_what_was_learned_is_measured_even_if_it_is_worse(
 
 
 def test_curves_are_those_of_traces(tmp_path: Path) -> None:
-    """The hops kept per query give the same curve as the whole trace does."""
+    """The stored hop per query is the first in its trace that visits the target."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
     shop = Workshop(source, tmp_path, 0)
     cell = Cell("sift_tiny", "original", 64, 1, 0, 64)
@@ -123,7 +123,7 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
 def test_the_better_graph_is_the_one_that_plain_search_likes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever graph has the higher recall is taken; test queries have no say."""
+    """The graph with the higher recall on training queries is taken, whatever the test queries."""
     data = Dataset.read(make_file(tmp_path))
     blind = replace(data, query=np.full_like(data.query, 1e9))
     source = Source.of(data)

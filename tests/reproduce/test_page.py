@@ -21,7 +21,7 @@ DATA_FACTS = ("n_base", "n_learn", "n_query", "dim", "metric")
 
 
 def test_the_page_needs_nothing_beside_it(finished: Finished, tmp_path: Path) -> None:
-    """No address is loaded, every figure stands there, and the commands say no folder."""
+    """It loads nothing, shows every figure, and its commands name no directory."""
     path, run = finished.data, tmp_path / "run"
     shutil.copytree(finished.run, run)
     store = Store(run)
@@ -57,7 +57,7 @@ def test_the_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
 def test_a_missing_peer_is_skipped_and_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run goes on, and the page says why there is no figure."""
+    """The other cells are run, and the page says why this one has no result."""
 
     def missing(seed: int, minutes: float) -> Any:
         raise ImportError("not installed")

@@ -18,7 +18,7 @@ from paper_runs import MINUTES, Finished, make_file
 
 
 def test_all_cells_have_a_result(finished: Finished) -> None:
-    """Equal cells of two experiments share one, and the progress ends with nothing left."""
+    """Equal cells of two experiments share a result, and the last status has nothing left."""
     run, _, said = finished
     tables = summarize(Store(run))
     figures = [figure for table in tables for figure in table.figures]
@@ -33,7 +33,7 @@ def test_all_cells_have_a_result(finished: Finished) -> None:
 
 
 def test_results_are_raw_and_whole(finished: Finished) -> None:
-    """Every query has an answer, its counts and its time; budgets hold; all is said beside it."""
+    """Every query has its answer, counts and time within the budget; the context is beside them."""
     run, path, _ = finished
     data = Dataset.read(path)
     for facts in (run / "results").glob("*.json"):
@@ -54,7 +54,7 @@ def test_results_are_raw_and_whole(finished: Finished) -> None:
 def test_what_is_finished_is_not_run_again(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second run of the same does nothing; with other minutes only what learns is run."""
+    """A second run does nothing; with another time limit only the learned cells are run."""
     path, run = finished.data, tmp_path / "run"
     shutil.copytree(finished.run, run)
     ran: list[Job] = []
@@ -83,7 +83,7 @@ def test_what_is_finished_is_not_run_again(
 
 
 def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
-    """The second is refused, and the directory says that it is in use."""
+    """The second is refused, and the directory is locked."""
     data = make_file(tmp_path)
     store = Store(tmp_path / "run")
     store.create()
@@ -97,7 +97,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path: Path) -> None:
 def test_a_cell_that_fails_is_skipped_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others are made; the next run makes up for it."""
+    """The other cells are run, and the next run computes the skipped one."""
     data, real = make_file(tmp_path), Workshop.run
 
     def fail(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
@@ -116,7 +116,7 @@ def test_a_cell_that_fails_is_skipped_and_tried_again(
 
 
 def test_data_without_training_queries_is_refused(tmp_path: Path) -> None:
-    """Before anything is run."""
+    """It is refused before anything is run."""
     data = Dataset.read(make_file(tmp_path))
     Dataset("bare", data.base, data.query).write(tmp_path / "bare.npz")
     with pytest.raises(ValueError, match=r"expected training queries \(learn\) in bare"):

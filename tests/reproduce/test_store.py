@@ -8,7 +8,7 @@ from paper_runs import Finished
 
 
 def test_a_cut_off_result_does_not_count(finished: Finished, tmp_path: Path) -> None:
-    """Arrays without their JSON are no result."""
+    """A result without its JSON, or with a truncated file, is not finished."""
     run, _, _ = finished
     key = Store(run).tables()[0].cells[0].key
     store = Store(tmp_path)

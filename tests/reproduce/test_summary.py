@@ -11,7 +11,7 @@ from paper_runs import Finished
 
 
 def test_tables_are_those_of_the_raw_results(finished: Finished) -> None:
-    """Recall, gain and the paper's gain, recomputed the slow way."""
+    """Recall and gains, ours and the paper's, agree with a slow computation."""
     run, path, _ = finished
     data = Dataset.read(path)
     nearest = ((data.query[:, None] - data.base[None]) ** 2).sum(axis=2).argmin(axis=1)
@@ -37,7 +37,7 @@ def test_tables_are_those_of_the_raw_results(finished: Finished) -> None:
 
 
 def test_markdown_marks_what_falls_short(finished: Finished) -> None:
-    """Every row is there; as many marks as cells that gain less than the paper."""
+    """Every row is present, and as many are marked as have a gain below the paper's."""
     run, _, _ = finished
     store = Store(run)
     tables = summarize(store)
@@ -68,7 +68,7 @@ def make_figure(gain: Gain, over_original: Gain) -> Figure:
     ],
 )
 def test_falling_short(gain: float | None, paper_gain: float | None, is_short: bool) -> None:
-    """A gain falls short if the paper's is above zero and larger, as printed; either counts."""
+    """A gain falls short if the paper's is positive and larger, as printed; both gains count."""
     none = Gain(None, None)
     for at, figure in (
         (7, make_figure(Gain(gain, paper_gain), none)),
@@ -80,7 +80,7 @@ def test_falling_short(gain: float | None, paper_gain: float | None, is_short: b
 
 
 def test_points_have_a_sign() -> None:
-    """With a minus that is as wide as the plus."""
+    """Differences have a plus or a true minus sign."""
     assert [points(0.1234), points(-0.0512), points(0.0), points(None)] == [
         "+12.3",
         "−5.1",

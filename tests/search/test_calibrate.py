@@ -130,7 +130,7 @@ def test_a_setting_is_measured_once_and_saved(
     index = built()
     setting = index.setting(0.9)
     index.save(tmp_path / "index")
-    monkeypatch.setattr("l2route.index.calibrate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("l2route.state.current.calibrate", lambda *_: pytest.fail("measured again"))
     again = load(tmp_path / "index")
     assert again.setting(0.9) == index.setting(0.9) == setting
     assert again.info() == index.info()

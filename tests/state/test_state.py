@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from indexes import QUERIES, VALIDATION, VECTORS, N, built, same_results
-from l2route import index as index_module
 from l2route.index import RoutingIndex, load
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.space import LEARNED, pca_space
 from l2route.search.validation import Validation
 from l2route.state import changes
+from l2route.state import current as current_module
 from l2route.state import state as state_module
 from l2route.state.state import IndexState
 
@@ -212,7 +212,7 @@ def test_a_setting_is_kept_where_it_was_measured(
 ) -> None:
     """Not if vectors, graph, space or queries are other ones when the measuring is done."""
     is_measured, may_end = threading.Event(), threading.Event()
-    calibrate = index_module.calibrate
+    calibrate = current_module.calibrate
 
     def measure(*args: Any) -> Any:
         found = calibrate(*args)
@@ -220,7 +220,7 @@ def test_a_setting_is_kept_where_it_was_measured(
         assert may_end.wait(60)
         return found
 
-    monkeypatch.setattr(index_module, "calibrate", measure)
+    monkeypatch.setattr(current_module, "calibrate", measure)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(index.setting, 0.6, 4, space=space)
         assert is_measured.wait(60)

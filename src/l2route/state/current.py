@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import index as index_of
 from threading import Lock, get_ident
 
+from l2route.search.calibrate import calibrate
+from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.state.state import IndexState
 
@@ -42,6 +45,23 @@ class Current:
         """Put in the state made from `before`, with settings that were measured meanwhile."""
         with self._swap:
             self.state = after.with_settings_of(self.state, before)
+
+    def setting(
+        self, state: IndexState, searcher: Searcher, recall: float, k: int, n_threads: int
+    ) -> Setting:
+        """The cheapest setting of a state's searcher that reaches a recall@k, measured once."""
+        k, recall = index_of(k), float(recall)
+        known = state.settings.get((searcher.space.name, k, recall))
+        if known is not None:
+            return known
+        if state.validation is None:
+            raise ValueError(
+                "expected validation queries to measure recall on, got none: "
+                "call learn or validate_with first"
+            )
+        setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
+        self.add_setting(state, setting)
+        return setting
 
     def add_setting(self, measured: IndexState, setting: Setting) -> None:
         """Keep a setting measured on a state, if it holds for the current one."""

@@ -77,7 +77,7 @@ def train(
         sizes=read_sizes(checkpoint) if checkpoint is not None and checkpoint.exists() else None,
         judge=judge,
     )
-    warn_of_doubts(problem.validation, base, stacklevel=5)  # the caller of RoutingIndex.learn
+    warn_of_doubts(problem.validation, base, stacklevel=4)  # the caller of RoutingIndex.learn
     _tell_memory(problem, options)
     return learn_space(
         problem,

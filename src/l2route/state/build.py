@@ -1,0 +1,39 @@
+"""The state of a new index: a graph built over vectors, in which every vertex is reachable."""
+
+from l2route.data.vectors import check_metric
+from l2route.files.progress import Progress
+from l2route.graph.build import GraphOptions, build_graph
+from l2route.rewiring.connect import connect_graph
+from l2route.rewiring.refine import refine_graph
+from l2route.search.base import BaseVectors
+from l2route.search.space import pca_space
+from l2route.state.state import IndexState
+
+
+def build_state(
+    vectors: object,
+    metric: str,
+    options: GraphOptions,
+    pca_dim: int | None,
+    refines: bool,
+    progress: Progress | None,
+) -> IndexState:
+    """Build a graph over vectors [n, dim]: `RoutingIndex.build`.
+
+    Args:
+        vectors: base vectors.
+        metric: l2, ip or cosine.
+        options: the graph to build.
+        pca_dim: build on, and route by, that many principal components.
+        refines: whether the graph is refined; otherwise lost vertices are connected only.
+        progress: called while the graph is built, and again while it is refined.
+    """
+    base = BaseVectors.of(vectors, check_metric(metric))
+    space = None if pca_dim is None else pca_space(base, pca_dim)
+    built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
+    graph = build_graph(built_on.vectors(), built_on.metric, options, progress)
+    if refines:
+        graph = refine_graph(graph, built_on, n_threads=options.n_threads, progress=progress)
+    else:
+        graph = connect_graph(graph, built_on, options.n_threads)
+    return IndexState.of(base, graph, [] if space is None else [space])
