@@ -11,7 +11,7 @@ from l2route.cli import demo
 from l2route.cli.demo import BUDGETS, Point, run_demo
 from l2route.data.public import demo_words
 
-WORDS = demo_words(n_base=3_000, n_learn=3_000, n_query=300)
+WORDS = demo_words(n_base=2_000, n_learn=1_000, n_query=200)
 
 
 def run(out: Path, steps: int, minutes: float) -> tuple[list[Point], list[Point], str]:

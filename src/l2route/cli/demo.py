@@ -295,7 +295,7 @@ def _losses(points: Sequence[Point]) -> list[str]:
 
 
 def _cost_table(points: Sequence[Point]) -> Table:
-    title = f"recall@{K} at equal cost: degree {DEGREE}, learned for {LEARNED_BUDGET} distances"
+    title = f"recall@{K} at equal cost, degree {DEGREE}, one thread"
     table = _table(title, "budget", "method", f"recall@{K}", "distances", "µs/query")
     for point in points:
         cells = (f"{point.recall:.3f}", f"{point.n_computed:.0f}", f"{point.microseconds:.1f}")
@@ -304,7 +304,7 @@ def _cost_table(points: Sequence[Point]) -> Table:
 
 
 def _speed_table(points: Sequence[Point]) -> Table:
-    title = f"served at a recall@{K} of {RECALL:g}: degree {SERVED_DEGREE}, one thread"
+    title = f"at a recall@{K} of {RECALL:g}, degree {SERVED_DEGREE}, one thread"
     table = _table(title, "method", f"recall@{K}", "queries/s", "to l2route", "bytes/vector")
     for point in points:
         speed = f"{1e6 / point.microseconds:,.0f}"
