@@ -63,7 +63,7 @@ THREADED := tests/state/test_state.py tests/search/test_searcher.py tests/rewiri
 tsan: $(VENV)/core
 	$(call install_sanitized,tsan,thread)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	  TSAN_OPTIONS=halt_on_error=1:history_size=4 \
+	  TSAN_OPTIONS=suppressions=tests/tsan.supp:halt_on_error=1:history_size=4 \
 	  $(BIN)/python tests/run_against.py build/tsan pytest -p no:cacheprovider --capture=sys \
 	  $(THREADED) -k "test_state or threads"
 
