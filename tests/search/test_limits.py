@@ -97,6 +97,7 @@ class Kind:
             bias=None if self.is_exact else np.zeros(self.n, np.float32),
             rerank=self.rerank,
             origin=1.0 if self.has_distances else None,
+            is_exact=self.is_exact,
         )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from indexes import DIM, N, built, with_everything
 from l2route.index import RoutingIndex, load
 from l2route.search.setting import Loss, Setting
-from l2route.search.space import RoutingSpace
+from l2route.search.space import Codes, RoutingSpace
 from l2route.state.persist import read_state, write_state
 from l2route.state.state import IndexState
 
@@ -21,11 +21,13 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "schema1"
 EVERYTHING = with_everything()._current.state
 
 
-def assert_same_space(a: RoutingSpace, b: RoutingSpace) -> None:
-    """Every field of two spaces is equal; arrays in dtype, shape and content."""
+def assert_same_fields(a: RoutingSpace | Codes, b: RoutingSpace | Codes) -> None:
+    """Every field is equal; arrays in dtype, shape and content."""
     for field in fields(a):
         ours, theirs = getattr(a, field.name), getattr(b, field.name)
-        if isinstance(ours, np.ndarray):
+        if isinstance(ours, Codes):
+            assert_same_fields(ours, theirs)
+        elif isinstance(ours, np.ndarray):
             assert ours.dtype == theirs.dtype
             np.testing.assert_array_equal(ours, theirs)
         else:
@@ -40,7 +42,7 @@ def assert_same_state(a: IndexState, b: IndexState) -> None:
         np.testing.assert_array_equal(array, b.arrays()[name])
     assert (a.base.dim, a.base.metric) == (b.base.dim, b.base.metric)
     for ours, theirs in zip(a.spaces, b.spaces, strict=True):
-        assert_same_space(ours, theirs)
+        assert_same_fields(ours, theirs)
     assert (a.settings, a.losses) == (b.settings, b.losses)
 
 

@@ -125,7 +125,7 @@ def test_a_model_of_ones_own(index: RoutingIndex) -> None:
     assert report.n_steps == 5
     short = Biases()
     short.bias = nn.Parameter(torch.zeros(1))
-    with pytest.raises(ValueError, match="expected a row and a bias for every vertex"):
+    with pytest.raises(ValueError, match="expected as many biases as rows"):
         fresh.learn(words().learn, budget=96, model=short, steps=5)
     with pytest.raises(ValueError, match="expected a model with the methods"):
         fresh.learn(words().learn, model=nn.Linear(2, 2), steps=5)
