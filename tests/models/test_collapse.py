@@ -14,7 +14,7 @@ QueryMap = Callable[[Tensor], Tensor]
 
 
 class Mapped(nn.Module):
-    """Random vertices under some query map."""
+    """A model with random vertex vectors and the given query map."""
 
     def __init__(self, query_map: QueryMap) -> None:
         super().__init__()
@@ -24,11 +24,11 @@ class Mapped(nn.Module):
         self.query_map = query_map
 
     def vertices(self) -> tuple[Tensor, Tensor]:
-        """Constants."""
+        """Constant vectors [N, DIM] and biases [N]."""
         return self.rows, self.bias
 
     def queries(self, queries: Tensor) -> Tensor:
-        """The map."""
+        """Apply the query map."""
         return self.query_map(queries)
 
 
@@ -54,7 +54,7 @@ NOT_AFFINE: dict[str, QueryMap] = {
 @pytest.mark.parametrize("query_map", AFFINE.values(), ids=AFFINE)
 @pytest.mark.parametrize("dim", [DIM, 2])
 def test_a_space_scores_as_its_model(query_map: QueryMap, dim: int) -> None:
-    """Exactly so in all dimensions; in fewer, the best approximation of the query map is left."""
+    """With d = D the space has the scores of its model; with d < D, queries of d dimensions."""
     model = Mapped(query_map)
     space = space_of(model, DIM, dim, 0.5, 8)
     queries = np.random.default_rng(0).normal(size=(7, DIM)).astype(np.float32)
@@ -68,12 +68,12 @@ def test_a_space_scores_as_its_model(query_map: QueryMap, dim: int) -> None:
 
 @pytest.mark.parametrize("query_map", NOT_AFFINE.values(), ids=NOT_AFFINE)
 def test_a_query_map_that_is_not_affine_is_refused(query_map: QueryMap) -> None:
-    """It could not be saved as a matrix; the message names the model and says how far off it is."""
+    """A query map that cannot be saved as a matrix is refused, and the error names the model."""
     with pytest.raises(ValueError, match=r"expected an affine query map, .* got one of .*Mapped"):
         space_of(Mapped(query_map), DIM, DIM, 1.0, 8)
 
 
-def test_weights_that_diverged_are_not_called_nonlinear() -> None:
-    """NaN is no proof of a map that is not affine; the run returns to its best state."""
+def test_diverged_weights_are_not_reported_as_a_nonlinear_map() -> None:
+    """NaN weights collapse to NaN vectors without an error: a run then restores its best state."""
     space = space_of(Mapped(lambda queries: queries * float("nan")), DIM, DIM, 1.0, 8)
     assert np.isnan(space.rows[:, :DIM]).all()

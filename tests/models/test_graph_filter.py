@@ -1,4 +1,4 @@
-"""The filter: what it scores with, weight by weight, and what it becomes when it is collapsed."""
+"""Laws of the filter: its scores, its features, its number of weights, its collapsed space."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,13 @@ from l2route.graph.graph import Graph
 from l2route.models.collapse import space_of
 from l2route.models.features import principal_axes, vertex_features
 from l2route.models.graph_filter import GraphFilter
+from l2route.models.start import Start
 
 N, DIM, SHARPNESS = 60, 6, 7.0
 
 
 def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
-    """A filter with hubs, all of whose weights have moved, and queries to ask it."""
+    """A filter with two hubs and random weights, and queries."""
     rng = np.random.default_rng(0)
     vectors = (rng.normal(size=(N, DIM)) * np.arange(1, DIM + 1) / 8).astype(np.float32)
     neighbors = rng.integers(0, N, (N, 4)).astype(np.int32)
@@ -22,16 +23,15 @@ def make_filter(dim: int | None) -> tuple[GraphFilter, NDArray[np.float32]]:
     graph = Graph(neighbors, np.zeros(1, np.int32))
     features = vertex_features(graph, vectors @ axes, with_products=dim is not None)
     matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
-    model = GraphFilter(
-        features, vectors, axes, SHARPNESS, matrix, hubs=np.array([3, 8], dtype=np.int64)
-    )
+    start = Start(vectors, SHARPNESS, matrix)
+    model = GraphFilter(start, features, axes, hubs=np.array([3, 8], dtype=np.int64))
     move(model)
     return model, rng.normal(size=(5, DIM)).astype(np.float32)
 
 
 @torch.no_grad()
 def move(model: GraphFilter) -> None:
-    """Give every weight that is learned another value."""
+    """Add noise to every weight that is learned."""
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         if parameter.requires_grad:
@@ -39,7 +39,7 @@ def move(model: GraphFilter) -> None:
 
 
 def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np.float64]:
-    """f(v) and g(q) as the class describes them, vertex by vertex [n_queries, n]."""
+    """Scores by the formula in the class's docstring, vertex by vertex [n_queries, n]."""
     state = {name: value.numpy().astype(np.float64) for name, value in model.state_dict().items()}
     rows, offset = (part.numpy().astype(np.float64) for part in model.vertices())
     weights = model.get_buffer("origin").numpy() + state["along"]  # [n_groups, dim]
@@ -51,7 +51,7 @@ def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np
             shift = state["shift"][model.hubs.tolist().index(v)]
         row[:DIM] += shift[:-1]
         groups = row[: weights.size].reshape(-1, DIM)
-        singles = row[weights.size :][: len(state["single"])]  # products are for the bias alone
+        singles = row[weights.size :][: len(state["single"])]  # products are in the bias only
         filtered = sum(w * group for w, group in zip(weights, groups, strict=True))
         filtered = filtered + sum(s * u for s, u in zip(singles, state["single"], strict=True))
         routed = SHARPNESS * state["mixing"] @ filtered  # f(v) [d]
@@ -61,8 +61,8 @@ def naive_scores(model: GraphFilter, queries: NDArray[np.float32]) -> NDArray[np
 
 
 @pytest.mark.parametrize("dim", [None, 2, DIM])
-def test_scores_are_those_of_the_formula(dim: int | None) -> None:
-    """Weights applied to queries score as weights applied to vertices do."""
+def test_scores_follow_the_formula(dim: int | None) -> None:
+    """Weights applied to queries give the same scores as weights applied to vertices."""
     model, queries = make_filter(dim)
     with torch.no_grad():
         rows, offset = (part.clone() for part in model.vertices())
@@ -74,8 +74,8 @@ def test_scores_are_those_of_the_formula(dim: int | None) -> None:
 
 
 @pytest.mark.parametrize("dim", [None, 2, DIM])
-def test_a_collapsed_filter_scores_as_the_formula(dim: int | None) -> None:
-    """What searches use is vectors of d dimensions with the same scores."""
+def test_a_collapsed_filter_has_the_same_scores(dim: int | None) -> None:
+    """The collapsed space, vectors of d dimensions, has the scores of the formula."""
     model, queries = make_filter(dim)
     space = space_of(model, DIM, dim or DIM, 1.0, 8)
     mapped = queries if space.query_matrix is None else queries @ space.query_matrix.T
@@ -83,7 +83,7 @@ def test_a_collapsed_filter_scores_as_the_formula(dim: int | None) -> None:
     np.testing.assert_allclose(got, naive_scores(model, queries), rtol=1e-3, atol=1e-3)
 
 
-def test_products_are_those_of_a_vertex_with_itself_and_with_its_surroundings() -> None:
+def test_products_of_features() -> None:
     """Products are x∘x, x∘(Ax − x) and (Ax − x)∘(Ax − x), centred, of mean squared length 1."""
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(N, DIM)).astype(np.float32)
@@ -101,7 +101,7 @@ def test_products_are_those_of_a_vertex_with_itself_and_with_its_surroundings() 
 
 @pytest.mark.parametrize("dim", [None, 2])
 def test_a_filter_has_few_weights(dim: int | None) -> None:
-    """A weight per axis and group, not per pair of axes; a query map only where there is one."""
+    """One weight per axis and group, none per pair of axes; matrices are learned only if d < D."""
     model, _ = make_filter(dim)
     learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
     n_groups, n_singles = 5, 2
@@ -113,15 +113,16 @@ def test_a_filter_has_few_weights(dim: int | None) -> None:
 
 @pytest.mark.parametrize("dim", [None, 2])
 @pytest.mark.parametrize("spread", [0.0, 1e-7, 1e-5])
-def test_where_no_vertex_differs_a_query_may_be_anywhere(dim: int | None, spread: float) -> None:
-    """A query's place on such an axis changes no score's distance to another's, learned or not."""
+def test_scores_ignore_axes_along_which_vectors_do_not_differ(
+    dim: int | None, spread: float
+) -> None:
+    """A query's coordinate along such an axis does not change differences of scores."""
     vectors, neighbors = draw_flat(spread)
     axes = principal_axes(vectors)
     features = vertex_features(Graph(neighbors, np.zeros(1, np.int32)), vectors @ axes)
     matrix = None if dim is None else np.ascontiguousarray(axes.T[:dim])
-    model = GraphFilter(
-        features, vectors, axes, SHARPNESS, matrix, hubs=np.array([3, 8], dtype=np.int64)
-    )
+    start = Start(vectors, SHARPNESS, matrix)
+    model = GraphFilter(start, features, axes, hubs=np.array([3, 8], dtype=np.int64))
     move(model)
     space = space_of(model, DIM, dim or DIM, 1.0, 8)
     here = np.random.default_rng(2).normal(size=(5, DIM)).astype(np.float32)
@@ -139,7 +140,7 @@ def test_where_no_vertex_differs_a_query_may_be_anywhere(dim: int | None, spread
 
 
 def draw_flat(spread: float) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Vectors that hardly differ in their third dimension, and neighbours at random."""
+    """Vectors whose third coordinates hardly differ [N, DIM], and random neighbours [N, 4]."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(N, DIM))
     vectors[:, 2] = 3 + spread * vectors[:, 2]

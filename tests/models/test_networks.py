@@ -1,4 +1,4 @@
-"""Networks: what they start as, what their convolution averages, what can be learned."""
+"""Laws of networks: untrained scores, neighbourhood means, gradients, seeds and shapes."""
 
 from collections.abc import Callable
 
@@ -18,10 +18,12 @@ from l2route.models.networks import (
     place_type,
     standardize,
 )
+from l2route.models.start import Start
 
 N, DIM, SHARPNESS = 200, 12, 40.0
 Network = GraphNetwork | FeedForward | FilterNetwork
 Make = Callable[..., Network]
+Matrix = NDArray[np.float32]
 
 
 def make_vectors(n: int = N, dim: int = DIM, seed: int = 0) -> NDArray[np.float32]:
@@ -32,7 +34,7 @@ def make_vectors(n: int = N, dim: int = DIM, seed: int = 0) -> NDArray[np.float3
 
 
 def make_neighbors(n: int = N, width: int = 5, seed: int = 0) -> NDArray[np.int32]:
-    """Lists of every length from none to all, padded with −1; a neighbour may be repeated."""
+    """Lists of 0 to `width` neighbours, padded with −1; a neighbour may be repeated."""
     rng = np.random.default_rng(seed)
     neighbors = rng.integers(0, n, (n, width)).astype(np.int32)
     neighbors[np.arange(width) >= rng.integers(0, width + 1, (n, 1))] = -1
@@ -45,22 +47,23 @@ def make_matrix(dim: int, seed: int = 0) -> NDArray[np.float32]:
     return np.ascontiguousarray(np.linalg.qr(square)[0][:dim], dtype=np.float32)
 
 
-def graph_network(dim: int = DIM, seed: int = 0, **options: object) -> GraphNetwork:
+def graph_network(query_matrix: Matrix | None = None, seed: int = 0) -> GraphNetwork:
     """A small network with convolutions."""
-    sizes = {"n_filters": 16, "hidden_dim": 24, **options}
-    return GraphNetwork(make_vectors(), make_neighbors(), dim, SHARPNESS, seed=seed, **sizes)
+    start = Start(make_vectors(), SHARPNESS, query_matrix, seed=seed)
+    return GraphNetwork(start, make_neighbors(), n_filters=16, hidden_dim=24)
 
 
-def feed_forward(dim: int = DIM, seed: int = 0, **options: object) -> FeedForward:
-    """A small network without."""
-    return FeedForward(make_vectors(), dim, SHARPNESS, seed=seed, **{"hidden_dim": 24, **options})
+def feed_forward(query_matrix: Matrix | None = None, seed: int = 0) -> FeedForward:
+    """A small network without convolutions."""
+    return FeedForward(Start(make_vectors(), SHARPNESS, query_matrix, seed=seed), hidden_dim=24)
 
 
-def filter_network(dim: int = DIM, seed: int = 0, **options: object) -> FilterNetwork:
+def filter_network(query_matrix: Matrix | None = None, seed: int = 0) -> FilterNetwork:
     """A small filter with a hidden layer."""
-    vectors, sizes = make_vectors(), {"hidden_dim": 24, **options}
+    vectors = make_vectors()
     features = vertex_features(Graph(make_neighbors(), np.zeros(1, dtype=np.int32)), vectors)
-    return FilterNetwork(features.rows, vectors, dim, SHARPNESS, seed=seed, **sizes)
+    start = Start(vectors, SHARPNESS, query_matrix, seed=seed)
+    return FilterNetwork(start, features.rows, hidden_dim=24)
 
 
 each = pytest.mark.parametrize("make", [graph_network, feed_forward, filter_network])
@@ -73,7 +76,7 @@ def scores_of(model: Network, queries: NDArray[np.float32]) -> Tensor:
 
 
 def stir(model: Network) -> None:
-    """Move the last layer away from zero, where it hides the layers below."""
+    """Give the last layer random weights: at zero it would hide the layers below."""
     with torch.no_grad():
         model.network[-1].weight.normal_(0, 0.1, generator=torch.Generator().manual_seed(0))
 
@@ -92,7 +95,7 @@ def assert_ranks_like_l2(
 
 @each
 def test_a_fresh_model_ranks_like_l2(make: Make) -> None:
-    """Before it learns, a model ranks all vertices by distance to the query as it is."""
+    """An untrained model ranks all vertices by their distance to the query."""
     queries = make_vectors(9, seed=1)
     model = make()
     assert_ranks_like_l2(scores_of(model, queries), make_vectors(), queries)
@@ -102,27 +105,27 @@ def test_a_fresh_model_ranks_like_l2(make: Make) -> None:
 @each
 @pytest.mark.parametrize("dim", [3, DIM])
 def test_a_fresh_model_ranks_like_projected_l2(make: Make, dim: int) -> None:
-    """With a query matrix it ranks by distance between projections."""
+    """An untrained model with a query matrix ranks by distance between projections."""
     queries, matrix = make_vectors(9, seed=1), make_matrix(dim)
-    scores = scores_of(make(dim, query_matrix=matrix), queries)
+    scores = scores_of(make(matrix), queries)
     assert_ranks_like_l2(scores, make_vectors() @ matrix.T, queries @ matrix.T)
 
 
 def test_unit_vectors_have_no_bias() -> None:
-    """Where all vectors have one length, a fresh model's scores are inner products."""
+    """If all vectors have the same length, an untrained model has biases of 0."""
     vectors = np.eye(4, dtype=np.float32)
-    assert not FeedForward(vectors, 4, SHARPNESS, seed=0).vertices()[1].any()
+    assert not FeedForward(Start(vectors, SHARPNESS)).vertices()[1].any()
 
 
 def naive_mean(features: NDArray[np.float64], neighbors: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Mean over a vertex and those in its list that exist."""
+    """Mean over each vertex and its neighbours, in a loop [n, width]."""
     lists = [[v, *(u for u in row if u >= 0)] for v, row in enumerate(neighbors.tolist())]
     return np.stack([features[members].mean(axis=0) for members in lists])
 
 
 @pytest.mark.parametrize("width", [1, 5, 16])
 def test_neighborhood_mean_equals_a_loop(width: int) -> None:
-    """Means are over the vertex and its neighbours; −1 is nobody, wherever it stands."""
+    """Means are over a vertex and its neighbours; −1 is skipped anywhere in the list."""
     features, neighbors = make_vectors(dim=7), make_neighbors(width=width)
     neighbors[::3, 0] = -1
     neighbors[5] = -1
@@ -131,7 +134,7 @@ def test_neighborhood_mean_equals_a_loop(width: int) -> None:
 
 
 def test_neighborhood_mean_has_the_loops_gradient() -> None:
-    """What a vertex passes on comes back to it, from every list that it is in."""
+    """The gradient is that of the mean written as a matrix."""
     features, neighbors = make_vectors(dim=7), make_neighbors()
     gradients = make_vectors(dim=7, seed=2)
     leaf = torch.from_numpy(features).requires_grad_()
@@ -142,7 +145,7 @@ def test_neighborhood_mean_has_the_loops_gradient() -> None:
 
 
 def naive_vertices(model: GraphNetwork) -> tuple[Tensor, Tensor]:
-    """The figure of the paper, step by step, convolution as the paper's reference has it."""
+    """The network of the paper's figure, step by step: vectors [n, d] and biases [n]."""
     matrix = torch.from_numpy(naive_mean(np.eye(N), make_neighbors())).float()  # [n, n]
     hidden = standardize(make_vectors())  # [n, D]
     for block in model.blocks:
@@ -156,7 +159,7 @@ def naive_vertices(model: GraphNetwork) -> tuple[Tensor, Tensor]:
 
 
 def test_graph_network_is_the_papers() -> None:
-    """Convolution, ELU, linear, residual, norm; three times; then two layers with an ELU."""
+    """Three blocks of convolution, ELU, linear map, residual and norm; then two layers."""
     model = graph_network()
     stir(model)
     assert len(model.blocks) == 3
@@ -168,7 +171,7 @@ def test_a_vertex_sees_as_many_hops_as_blocks() -> None:
     """A vertex's vector depends on as many hops around it as there are blocks."""
     chain = np.append(np.arange(1, 10), -1).astype(np.int32)[:, None]
     vectors = make_vectors(10)
-    model = GraphNetwork(vectors, chain, DIM, 1.0, seed=0, n_filters=8, hidden_dim=8)
+    model = GraphNetwork(Start(vectors, 1.0), chain, n_filters=8, hidden_dim=8)
     stir(model)
     model.features.requires_grad_()
     model.smoothed = model.mean(model.features)
@@ -181,8 +184,8 @@ def test_a_vertex_sees_as_many_hops_as_blocks() -> None:
 @each
 @pytest.mark.parametrize("dim", [3, DIM])
 def test_gradients_reach_every_parameter(make: Make, dim: int) -> None:
-    """Once the last layer has moved, nothing is left out of learning."""
-    model = make(dim, query_matrix=None if dim == DIM else make_matrix(dim))
+    """Once the last layer is not zero, every parameter has a gradient."""
+    model = make(None if dim == DIM else make_matrix(dim))
     stir(model)
     scores_of(model, make_vectors(9, seed=1)).log_softmax(dim=1)[:, 0].sum().backward()
     for name, parameter in model.named_parameters():
@@ -192,7 +195,7 @@ def test_gradients_reach_every_parameter(make: Make, dim: int) -> None:
 
 @each
 def test_the_last_layer_learns_first(make: Make) -> None:
-    """A fresh model is no saddle: its zeros have gradients."""
+    """In an untrained model the last layer, which is zero, has a gradient."""
     model = make()
     scores_of(model, make_vectors(9, seed=1)).log_softmax(dim=1)[:, 0].sum().backward()
     assert model.network[-1].weight.grad.abs().max() > 0
@@ -219,7 +222,7 @@ def weights(model: Network) -> dict[str, Tensor]:
 
 @each
 def test_same_seed_same_weights(make: Make) -> None:
-    """Weights come from the seed alone, whatever was drawn before, and nothing else is drawn."""
+    """Weights depend on the seed alone, and making a model draws nothing from torch's generator."""
     torch.manual_seed(1)
     first = weights(make(seed=3))
     drawn = torch.rand(1)
@@ -231,8 +234,8 @@ def test_same_seed_same_weights(make: Make) -> None:
 
 
 @each
-def test_saved_weights_are_all_there_is_to_learn(make: Make) -> None:
-    """A state holds parameters only: vectors and graph are given anew when it is loaded."""
+def test_a_state_holds_parameters_only(make: Make) -> None:
+    """The state has no vectors or graph, and loading it restores all that was learned."""
     model, fresh = make(seed=1), make(seed=2)
     stir(model)
     assert set(model.state_dict()) == set(weights(model))
@@ -245,7 +248,7 @@ def test_saved_weights_are_all_there_is_to_learn(make: Make) -> None:
 @pytest.mark.parametrize("dim", [1, 3, DIM])
 def test_shapes(make: Make, dim: int) -> None:
     """Vectors [n, d], biases [n], queries [batch, d], all float32."""
-    model = make(dim, query_matrix=None if dim == DIM else make_matrix(dim))
+    model = make(None if dim == DIM else make_matrix(dim))
     stir(model)
     vectors, bias = model.vertices()
     queries = model.queries(torch.zeros(4, DIM))
@@ -255,8 +258,8 @@ def test_shapes(make: Make, dim: int) -> None:
 
 @each
 def test_queries_are_mapped_linearly(make: Make) -> None:
-    """A query map is a matrix: nothing is added, nothing bends."""
-    model = make(3, query_matrix=make_matrix(3))
+    """The query map is linear, and the identity without a query matrix."""
+    model = make(make_matrix(3))
     some, more = torch.from_numpy(make_vectors(4, seed=1)), torch.from_numpy(make_vectors(4))
     together = model.queries(2 * some - more)
     torch.testing.assert_close(together, 2 * model.queries(some) - model.queries(more))
@@ -276,15 +279,26 @@ def test_features_are_standard() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dim": 3}, r"expected a query matrix \[3, 12\], got None"),
-        ({"dim": 3, "query_matrix": make_matrix(4)}, r"expected a query matrix .* got .*\(4, 12\)"),
-        ({"dim": 3, "query_matrix": make_matrix(3).astype(float)}, "got float64"),
-        ({"dim": 0, "query_matrix": make_matrix(0)}, "expected a dim of at least 1, got 0"),
+        ({"query_matrix": make_matrix(3)[:, 1:]}, r"matrix float32 \[d, 12\] .* got .*\(3, 11\)"),
+        ({"query_matrix": make_matrix(3)[0]}, r"matrix float32 \[d, 12\] .* got .*\(12,\)"),
+        ({"query_matrix": make_matrix(3).astype(float)}, "got float64"),
+        ({"query_matrix": make_matrix(0)}, r"with d of at least 1, got .*\(0, 12\)"),
         ({"sharpness": 0.0}, "expected a finite sharpness above 0, got 0.0"),
         ({"sharpness": float("nan")}, "expected a finite sharpness above 0, got nan"),
         ({"vectors": make_vectors().astype(float)}, "expected vectors float32"),
         ({"vectors": make_vectors()[0]}, r"expected vectors float32 \[n, D\]"),
         ({"vectors": np.full((N, DIM), np.nan, np.float32)}, "expected finite vectors"),
+    ],
+)
+def test_a_bad_start_is_refused(options: dict[str, object], message: str) -> None:
+    """Vectors, query matrix and sharpness are checked; the error names what was found."""
+    with pytest.raises(ValueError, match=message):
+        Start(**{"vectors": make_vectors(), "sharpness": SHARPNESS, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({"neighbors": make_neighbors()[:-1]}, r"expected neighbors int32 \[200, width\]"),
         ({"neighbors": make_neighbors().astype(np.int64)}, "expected neighbors int32"),
         ({"neighbors": make_neighbors() + 5}, r"expected neighbors in \[-1, 200\)"),
@@ -294,25 +308,18 @@ def test_features_are_standard() -> None:
         ({"hidden_dim": 0}, "expected hidden_dim of at least 1, got 0"),
     ],
 )
-def test_bad_input_is_refused(options: dict[str, object], message: str) -> None:
-    """What cannot be is refused, with what was expected and what came."""
-    given = {
-        "vectors": make_vectors(),
-        "neighbors": make_neighbors(),
-        "dim": DIM,
-        "sharpness": SHARPNESS,
-        **options,
-    }
+def test_bad_sizes_and_neighbors_are_refused(options: dict[str, object], message: str) -> None:
+    """Neighbour lists and layer widths are checked; the error names what was found."""
+    start = Start(make_vectors(), SHARPNESS)
     with pytest.raises(ValueError, match=message):
-        GraphNetwork(**given, seed=0)
-    if not {"neighbors", "n_filters", "n_blocks"} & options.keys():
-        del given["neighbors"]
+        GraphNetwork(start, **{"neighbors": make_neighbors(), **options})
+    if options.keys() == {"hidden_dim"}:
         with pytest.raises(ValueError, match=message):
-            FeedForward(**given, seed=0)
+            FeedForward(start, **options)
 
 
-def test_places_in_long_lists_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """32 bits while they suffice, 64 beyond; means and gradients are the same by both."""
+def test_edge_offsets_are_32_bits_wide_if_that_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets are int32 below 2³¹ edges and int64 above; means and gradients are the same."""
     assert place_type(2**31 - 1) is np.int32
     assert place_type(2**31) is np.int64
     rng = np.random.default_rng(0)

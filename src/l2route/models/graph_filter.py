@@ -7,20 +7,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from l2route.models.features import VertexFeatures
-from l2route.search.base import Scorer
+from l2route.models.start import Start
 
-UNSEEN = float(np.finfo(np.float32).eps)
-"""Axes are ignored if no squared coordinate reaches this fraction of the largest variance of any
-axis: scores in float32 round it off."""
+NEGLIGIBLE = float(np.finfo(np.float32).eps)
+"""An axis is ignored if no vector's squared coordinate along it reaches this fraction of the
+largest variance of any axis: float32 scores would round it off."""
 
 
 class GraphFilter(nn.Module):
     """Graph-propagated features, weighted axis by axis: f(v) = α·M(Σ w_k∘φ_k(v) + Σ s_j(v)·u_j).
 
     The groups of features φ_k are made of vectors rotated to their principal axes. Each group has
-    one weight per axis; so few weights hardly overfit. A single feature s_j has a weight vector
-    u_j. All features contribute to the bias; products of features contribute to nothing else. M is
-    the identity, or for d < D a matrix that is learned like the query matrix.
+    one weight per axis: with so few weights the filter hardly overfits. A single feature s_j has a
+    weight vector u_j. All features contribute to the bias; products of features contribute to
+    nothing else. M is the identity, or for d < D a matrix that is learned like the query matrix.
 
     While learning, the weights are applied to the query instead: ⟨w∘φ(v), q⟩ = ⟨φ(v), w∘q⟩. Vertex
     vectors are then constant, and a step costs as much as its walks, however large the graph is.
@@ -30,12 +30,9 @@ class GraphFilter(nn.Module):
     they cannot tell vertices apart, and weights on them would fit noise.
 
     Args:
+        start: what the untrained filter ranks by; its seed is not used.
         features: features of every vertex, of vectors rotated to their principal axes.
-        vectors: scaled base vectors [n, dim].
         axes: principal axes of the vectors, in columns [dim, dim].
-        sharpness: α, the inverse temperature.
-        query_matrix: initial query matrix [d, dim]; None for the identity.
-        scorer: l2 or ip; an untrained filter ranks as this scorer does.
         hubs: vertices with a shift of their own [h].
     """
 
@@ -43,24 +40,24 @@ class GraphFilter(nn.Module):
 
     def __init__(
         self,
+        start: Start,
         features: VertexFeatures,
-        vectors: NDArray[np.float32],
         axes: NDArray[np.float32],
-        sharpness: float,
-        query_matrix: NDArray[np.float32] | None = None,
-        scorer: Scorer = "l2",
         hubs: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
-        dim = vectors.shape[1]
-        sight = _sight(vectors, axes)
-        vectors = vectors if sight is None else vectors @ sight
-        self.sight: Tensor | None
-        shown = None if sight is None else torch.from_numpy(sight)
-        self.register_buffer("sight", shown, persistent=False)
-        start = np.ascontiguousarray(axes.T) if query_matrix is None else query_matrix  # [d, dim]
-        projected = vectors @ start.T  # [n, d]
-        bias = (-0.5 if scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
+        dim, sharpness = start.vectors.shape[1], start.sharpness
+        projector = _projector(start.vectors, axes)  # [dim, dim]
+        vectors = start.vectors if projector is None else start.vectors @ projector
+        self.projector: Tensor | None
+        buffer = None if projector is None else torch.from_numpy(projector)
+        self.register_buffer("projector", buffer, persistent=False)
+        is_projected = start.query_matrix is not None
+        matrix = start.query_matrix  # [d, dim]
+        if matrix is None:
+            matrix = np.ascontiguousarray(axes.T)
+        projected = vectors @ matrix.T  # [n, d]
+        bias = (-0.5 if start.scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
         self.sharpness = sharpness
         self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
         offset = torch.from_numpy(sharpness * (bias - bias.mean()))
@@ -71,9 +68,8 @@ class GraphFilter(nn.Module):
         self.along = nn.Parameter(torch.zeros(features.n_groups, dim))
         self.single = nn.Parameter(torch.zeros(features.n_singles, dim))
         self.bias = nn.Parameter(torch.zeros(features.rows.shape[1]))
-        is_projected = query_matrix is not None
-        self.matrix = nn.Parameter(torch.from_numpy(start.copy()), requires_grad=is_projected)
-        rotated = np.ascontiguousarray(start @ axes)  # M [d, dim]
+        self.matrix = nn.Parameter(torch.from_numpy(matrix.copy()), requires_grad=is_projected)
+        rotated = np.ascontiguousarray(matrix @ axes)  # M [d, dim]
         self.mixing = nn.Parameter(torch.from_numpy(rotated), requires_grad=is_projected)
         self.hubs = np.zeros(0, dtype=np.int64) if hubs is None else hubs
         self.shift = nn.Parameter(torch.zeros(len(self.hubs), dim + 1))
@@ -89,17 +85,19 @@ class GraphFilter(nn.Module):
 
     def queries(self, queries: Tensor) -> Tensor:
         """Map queries [batch, dim] to [batch, n_features]."""
-        seen = queries if self.sight is None else queries @ self.sight
-        rotated = seen @ self.matrix.T @ self.mixing  # [batch, dim]
+        varying = queries if self.projector is None else queries @ self.projector
+        rotated = varying @ self.matrix.T @ self.mixing  # [batch, dim]
         weights = self.get_buffer("origin") + self.along  # [n_groups, dim]
         grouped = (rotated[:, None, :] * weights).flatten(1)  # [batch, n_groups · dim]
-        moving = torch.cat([grouped, rotated @ self.single.T], dim=1)
-        still = self.bias.shape[0] - moving.shape[1]  # products are in the bias only
-        return self.sharpness * (functional.pad(moving, (0, still)) + self.bias)
+        weighted = torch.cat([grouped, rotated @ self.single.T], dim=1)
+        n_products = self.bias.shape[0] - weighted.shape[1]  # which are in the bias only
+        return self.sharpness * (functional.pad(weighted, (0, n_products)) + self.bias)
 
 
-def _sight(vectors: NDArray[np.float32], axes: NDArray[np.float32]) -> NDArray[np.float32] | None:
-    """Projection onto the axes along which vectors differ [dim, dim]; None if they all do.
+def _projector(
+    vectors: NDArray[np.float32], axes: NDArray[np.float32]
+) -> NDArray[np.float32] | None:
+    """Projector onto the axes along which vectors differ [dim, dim]; None if that is every axis.
 
     Args:
         vectors: [n, dim].
@@ -107,7 +105,8 @@ def _sight(vectors: NDArray[np.float32], axes: NDArray[np.float32]) -> NDArray[n
     """
     rotated = (vectors - vectors.mean(axis=0, dtype=np.float64)) @ axes  # [n, dim]
     squares = np.square(rotated, out=rotated)
-    seen = axes[:, squares.max(axis=0) >= UNSEEN * squares.mean(axis=0).max()].astype(np.float64)
-    if seen.shape[1] == axes.shape[1]:
+    is_varying = squares.max(axis=0) >= NEGLIGIBLE * squares.mean(axis=0).max()  # [dim]
+    if is_varying.all():
         return None
-    return np.asarray(seen @ seen.T, dtype=np.float32)
+    varying = axes[:, is_varying].astype(np.float64)
+    return np.asarray(varying @ varying.T, dtype=np.float32)

@@ -10,22 +10,15 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
-from l2route.search.base import Scorer
+from l2route.models.start import Start
 
 
 class CorrectingNetwork(nn.Module, ABC):
     """A network whose output is added to the plain vectors and biases; see `CorrectedSpace`."""
 
-    def __init__(
-        self,
-        vectors: NDArray[np.float32],
-        dim: int,
-        sharpness: float,
-        query_matrix: NDArray[np.float32] | None,
-        scorer: Scorer,
-    ) -> None:
+    def __init__(self, start: Start) -> None:
         super().__init__()
-        self.space = CorrectedSpace(vectors, dim, sharpness, query_matrix, scorer)
+        self.space = CorrectedSpace(start)
 
     @abstractmethod
     def correction(self) -> Tensor:
@@ -48,46 +41,35 @@ class GraphNetwork(CorrectingNetwork):
     is a correction of the base vectors that starts at zero.
 
     Args:
-        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
+        start: what the untrained network ranks by.
         neighbors: padded adjacency int32 [n, width]; −1 where there is no neighbour.
-        dim: dimension d of the routing vectors.
-        sharpness: inverse temperature, multiplies all scores.
-        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
-            d = D.
-        scorer: l2 or ip; an untrained network ranks as this scorer does.
         n_filters: width of the graph convolutions.
         n_blocks: number of blocks, each with one convolution.
         hidden_dim: width of the feed-forward network (4096 in the paper, 1024 in its code).
-        seed: seed of the initial weights.
     """
 
     def __init__(
         self,
-        vectors: NDArray[np.float32],
+        start: Start,
         neighbors: NDArray[np.int32],
-        dim: int,
-        sharpness: float,
         *,
-        seed: int,
-        query_matrix: NDArray[np.float32] | None = None,
-        scorer: Scorer = "l2",
         n_filters: int = 256,
         n_blocks: int = 3,
         hidden_dim: int = 1024,
     ) -> None:
-        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
-        _check_neighbors(neighbors, len(vectors))
+        super().__init__(start)
+        _check_neighbors(neighbors, len(start.vectors))
         _check_sizes(n_filters=n_filters, n_blocks=n_blocks, hidden_dim=hidden_dim)
-        n_features = vectors.shape[1]
-        generator = torch.Generator().manual_seed(index_of(seed))
+        n_features = start.vectors.shape[1]
+        generator = start.generator()
         self.mean = NeighborhoodMean(neighbors)
         self.blocks = nn.ModuleList(
             ConvolutionBlock(n_features, n_filters, generator) for _ in range(n_blocks)
         )
-        self.network = _feed_forward(n_features, hidden_dim, dim + 1, generator)
+        self.network = _feed_forward(n_features, hidden_dim, start.dim + 1, generator)
         self.features: Tensor
         self.smoothed: Tensor
-        features = standardize(vectors)  # [n, D]
+        features = standardize(start.vectors)  # [n, D]
         self.register_buffer("features", features, persistent=False)
         # The first mean is of constants: computed once.
         self.register_buffer("smoothed", self.mean(features), persistent=False)  # [n, D]
@@ -105,33 +87,18 @@ class FeedForward(CorrectingNetwork):
     """The paper's ablation without graph convolutions: two layers on the base vectors alone.
 
     Args:
-        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
-        dim: dimension d of the routing vectors.
-        sharpness: inverse temperature, multiplies all scores.
-        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
-            d = D.
-        scorer: l2 or ip; an untrained network ranks as this scorer does.
+        start: what the untrained network ranks by.
         hidden_dim: width of the hidden layer.
-        seed: seed of the initial weights.
     """
 
-    def __init__(
-        self,
-        vectors: NDArray[np.float32],
-        dim: int,
-        sharpness: float,
-        *,
-        seed: int,
-        query_matrix: NDArray[np.float32] | None = None,
-        scorer: Scorer = "l2",
-        hidden_dim: int = 1024,
-    ) -> None:
-        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
+    def __init__(self, start: Start, *, hidden_dim: int = 1024) -> None:
+        super().__init__(start)
         _check_sizes(hidden_dim=hidden_dim)
-        generator = torch.Generator().manual_seed(index_of(seed))
-        self.network = _feed_forward(vectors.shape[1], hidden_dim, dim + 1, generator)
+        generator = start.generator()
+        self.network = _feed_forward(start.vectors.shape[1], hidden_dim, start.dim + 1, generator)
         self.features: Tensor
-        self.register_buffer("features", standardize(vectors), persistent=False)  # [n, D]
+        features = standardize(start.vectors)  # [n, D]
+        self.register_buffer("features", features, persistent=False)
 
     def correction(self) -> Tensor:
         """The correction that is added to vectors and biases [n, d + 1]."""
@@ -143,39 +110,25 @@ class FilterNetwork(CorrectingNetwork):
     """The filter with a hidden layer: a linear map of the features plus a two-layer network.
 
     Args:
+        start: what the untrained network ranks by.
         features: features of every vertex (see l2route.models.features) [n, n_features].
-        vectors: base vectors, scaled to a root-mean-square length of 1 [n, D].
-        dim: dimension d of the routing vectors.
-        sharpness: inverse temperature, multiplies all scores.
-        query_matrix: initial query matrix, that of PCA [d, D]; None for the identity, which needs
-            d = D.
-        scorer: l2 or ip; an untrained network ranks as this scorer does.
         hidden_dim: width of the hidden layer.
-        seed: seed of the initial weights.
     """
 
     def __init__(
-        self,
-        features: NDArray[np.float32],
-        vectors: NDArray[np.float32],
-        dim: int,
-        sharpness: float,
-        *,
-        seed: int,
-        query_matrix: NDArray[np.float32] | None = None,
-        scorer: Scorer = "l2",
-        hidden_dim: int = 256,
+        self, start: Start, features: NDArray[np.float32], *, hidden_dim: int = 256
     ) -> None:
-        super().__init__(vectors, dim, sharpness, query_matrix, scorer)
+        super().__init__(start)
         _check_sizes(hidden_dim=hidden_dim)
-        generator = torch.Generator().manual_seed(index_of(seed))
+        generator = start.generator()
         n_features = features.shape[1]
-        self.linear = _linear(n_features, dim + 1, generator)
+        self.linear = _linear(n_features, start.dim + 1, generator)
         nn.init.zeros_(self.linear.weight)
-        self.network = _feed_forward(n_features, hidden_dim, dim + 1, generator)
+        self.network = _feed_forward(n_features, hidden_dim, start.dim + 1, generator)
         self.features: Tensor
         self.register_buffer("features", torch.from_numpy(features), persistent=False)
-        self.spread = float(np.sqrt(vectors.shape[1]))  # of entries of variance 1 in each group
+        # Groups of features have length 1: scaled by this, their entries have variance 1.
+        self.spread = float(np.sqrt(start.vectors.shape[1]))
 
     def correction(self) -> Tensor:
         """The correction that is added to vectors and biases [n, d + 1]."""
@@ -186,33 +139,22 @@ class FilterNetwork(CorrectingNetwork):
 class CorrectedSpace(nn.Module):
     """Base vectors plus a network's correction, and the query map.
 
-    Without a correction scores are α(⟨x, q⟩ − |x|²/2 + c), which ranks as l2 does; with a query
+    Without a correction l2 scores are α(⟨x, q⟩ − |x|²/2 + c), which ranks by distance; with a query
     matrix P, x and q stand for Px and Pq. The constant c is the mean of |x|²/2: biases are small,
-    and zero where all vectors have the same length.
+    and zero where all vectors have the same length. Inner-product scores are α⟨x, q⟩.
 
     Args:
-        vectors: base vectors [n, D].
-        dim: dimension d of the routing vectors.
-        sharpness: inverse temperature α.
-        query_matrix: initial query matrix [d, D]; None for the identity.
-        scorer: l2, or ip for scores without |x|²/2.
+        start: the scores without a correction.
     """
 
-    def __init__(
-        self,
-        vectors: NDArray[np.float32],
-        dim: int,
-        sharpness: float,
-        query_matrix: NDArray[np.float32] | None = None,
-        scorer: Scorer = "l2",
-    ) -> None:
+    def __init__(self, start: Start) -> None:
         super().__init__()
-        _check_space(vectors, dim, sharpness, query_matrix)
-        self.sharpness = float(sharpness)
+        vectors, query_matrix = start.vectors, start.query_matrix
+        self.sharpness = float(start.sharpness)
         rows = vectors if query_matrix is None else vectors @ query_matrix.T  # [n, d]
         halves = np.einsum("nd,nd->n", rows, rows, dtype=np.float64) / 2  # [n]
         bias = (halves.mean() - halves).astype(np.float32)  # [n]
-        if scorer == "ip":
+        if start.scorer == "ip":
             bias[:] = 0
         self.rows: Tensor
         self.bias: Tensor
@@ -350,32 +292,6 @@ def _feed_forward(
     last = _linear(hidden_dim, n_outputs, generator)
     nn.init.zeros_(last.weight)
     return nn.Sequential(_linear(n_inputs, hidden_dim, generator), nn.ELU(inplace=True), last)
-
-
-def _check_space(
-    vectors: NDArray[np.float32],
-    dim: int,
-    sharpness: float,
-    query_matrix: NDArray[np.float32] | None,
-) -> None:
-    if vectors.ndim != 2 or vectors.dtype != np.float32 or vectors.size == 0:
-        raise ValueError(f"expected vectors float32 [n, D], got {vectors.dtype} {vectors.shape}")
-    if not np.isfinite(vectors).all():
-        raise ValueError("expected finite vectors, got NaN or infinity")
-    if index_of(dim) < 1:
-        raise ValueError(f"expected a dim of at least 1, got {dim}")
-    if not np.isfinite(sharpness) or sharpness <= 0:
-        raise ValueError(f"expected a finite sharpness above 0, got {sharpness}")
-    original_dim = vectors.shape[1]
-    if query_matrix is None and dim != original_dim:
-        raise ValueError(f"expected a query matrix [{dim}, {original_dim}], got None")
-    if query_matrix is not None and (
-        query_matrix.shape != (dim, original_dim) or query_matrix.dtype != np.float32
-    ):
-        raise ValueError(
-            f"expected a query matrix float32 [{dim}, {original_dim}], "
-            f"got {query_matrix.dtype} {query_matrix.shape}"
-        )
 
 
 def _check_neighbors(neighbors: NDArray[np.int32], n: int) -> None:

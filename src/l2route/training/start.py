@@ -1,7 +1,5 @@
 """What a run starts from: the plain space, a model that ranks like it, the scores' temperature."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
@@ -9,6 +7,7 @@ from torch import nn
 from l2route.models.features import principal_axes, vertex_features
 from l2route.models.graph_filter import GraphFilter
 from l2route.models.networks import FeedForward, FilterNetwork, GraphNetwork
+from l2route.models.start import Start
 from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
@@ -36,24 +35,19 @@ def make_model(
 ) -> nn.Module:
     """The model that the options name; untrained, it ranks like the plain space."""
     vectors = np.ascontiguousarray(problem.base.vectors()) * np.float32(problem.scale)
-    shared: dict[str, Any] = {
-        "seed": options.seed,
-        "query_matrix": plain.query_matrix,
-        "scorer": plain.scorer,
-        **({} if options.hidden_dim is None else {"hidden_dim": options.hidden_dim}),
-    }
+    start = Start(vectors, sharpness, plain.query_matrix, plain.scorer, options.seed)
+    sizes = {} if options.hidden_dim is None else {"hidden_dim": options.hidden_dim}
     if options.model == "ffn":
-        return FeedForward(vectors, plain.dim, sharpness, **shared)
+        return FeedForward(start, **sizes)
     if options.model == "gcn":
-        return GraphNetwork(vectors, problem.graph.neighbors, plain.dim, sharpness, **shared)
+        return GraphNetwork(start, problem.graph.neighbors, **sizes)
     axes = principal_axes(vectors)
     rotated = np.asarray(vectors @ axes, dtype=np.float32)
     is_projected = plain.query_matrix is not None
     features = vertex_features(problem.graph, rotated, with_products=is_projected)
     if options.hidden_dim is not None:
-        return FilterNetwork(features.rows, vectors, plain.dim, sharpness, **shared)
-    hubs = find_hubs(problem, options, spending)
-    return GraphFilter(features, vectors, axes, sharpness, plain.query_matrix, plain.scorer, hubs)
+        return FilterNetwork(start, features.rows, **sizes)
+    return GraphFilter(start, features, axes, find_hubs(problem, options, spending))
 
 
 def find_hubs(problem: Problem, options: LearnOptions, spending: Spending) -> NDArray[np.int64]:
