@@ -1,10 +1,10 @@
-"""Queries per second with routing vectors of fewer bytes: one thread, the same graph, in turns.
+"""Queries per second with routing vectors of fewer bytes, on one graph and one thread, in turns.
 
     python benchmarks/codes.py glove100.npz …     # arrays `base`, `learn` and `query`
 
-For every target recall@10 each kind of routing vector uses the setting that the index finds on
-2,000 training queries; the recall shown is that of the test queries. Nothing is learned. The ratio
-is to float32, the median over the rounds.
+For every target recall@10 each kind of routing vector is calibrated on 2,000 training queries; the
+recall shown is that of the test queries. Nothing is learned. The ratio is the speed relative to
+float32, the median over the rounds.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""What learning gains: recall@1 of test queries, learned less plain, at equal total budgets.
+"""The gain of learning: recall@1 on test queries, learned minus plain, at equal total budgets.
 
     python benchmarks/gains.py glove100.npz sift.npz --minutes 8
     python benchmarks/gains.py glove100.npz --cells 256:8 --dim 25 --minutes 4
 
-Files hold `base`, `learn` and `query`. The graph is NSW (degree 16, efConstruction 300, entry
-vertex 0, seed 0) for all rows; rerank, and projection where there is one, count. With --dim the
-plain row is PCA to that dimension on the same graph. Gains are in points; the one on validation
-queries chose the state that is kept, and is a little too large for that. Seconds are all of
-`learn`: true neighbours of the training queries, oracle, steps and validation.
+Files hold `base`, `learn` and `query`. All rows use the same NSW graph (degree 16, efConstruction
+300, entry vertex 0, seed 0). The budget includes rerank and projection. With --dim the baseline is
+PCA to that dimension on the same graph. Gains are in points, on test queries and on the validation
+queries that chose nothing. Seconds are those of the whole of `learn`: true neighbours of the
+training queries, oracle, steps and validation.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from l2route.search.space import pca_space
 def plain_search(
     index: RoutingIndex, data: Dataset, budget: int, rerank: int, dim: int | None
 ) -> SearchResult:
-    """The baseline: original vectors, or PCA with the same rerank, on the same graph."""
+    """Search by the baseline: original vectors, or PCA with the same rerank, on the same graph."""
     if dim is None:
         return index.search(data.query, 1, budget=budget, space="original")
     space = pca_space(index.base, dim)

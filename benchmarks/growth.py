@@ -3,11 +3,11 @@
     python benchmarks/growth.py                                   # 10K and 100K vertices
     python benchmarks/growth.py --vertices 10000 100000 1000000   # seven minutes, mostly building
 
-Synthetic vectors of low inner dimension, in an NSW graph (degree 16, efConstruction 60). A row is
-of the filter: exact neighbours of the queries, features of the vertices, hops to 512 targets, a
-step of 500 walks at a budget of 256, a validation, and the peak of memory, each row in a process of
-its own.
-Seconds are of the wall clock on --threads threads; base vectors do not join the queries.
+Synthetic vectors near a curved surface of 16 dimensions, in an NSW graph (degree 16, efConstruction
+60). A row is one run of the filter in a process of its own: time for exact neighbours of the
+queries, features of the vertices, hops to 512 targets, a step of 500 walks at a budget of 256, a
+validation; and peak memory. Times are wall-clock times on --threads threads. Base vectors are not
+used as training queries.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What several benchmarks measure with: clocks, memory, tables of rows from fresh processes."""
+"""Shared by benchmarks: timing, peak memory, and tables of rows measured in fresh processes."""
 
 import multiprocessing
 import resource

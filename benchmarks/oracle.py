@@ -1,12 +1,12 @@
-"""The oracle: core-seconds and memory per 48,000 targets, and what the paper's pruning saves.
+"""The oracle: core-seconds per 48,000 targets, memory, and the savings of the paper's pruning.
 
     python benchmarks/oracle.py                             # random graphs, 10K and 100K vertices
     python benchmarks/oracle.py --vertices 1000000          # 256 MB a block
     python benchmarks/oracle.py --index glove100.l2r        # the graph of a saved index
 
-Time is that of the processor, summed over threads, so a busy machine distorts it little. Extra
-memory is what a search holds beside the block that it returns: counted (two sets of 512 bits per
-vertex) and measured (the kernel's peak, for one block on one thread).
+Time is processor time summed over threads, which other processes distort little. Extra memory is
+the memory of a search beyond the block that it returns: counted (two sets of 512 bits per vertex)
+and measured (the kernel's peak, for one block on one thread).
 """
 
 import argparse
@@ -24,30 +24,30 @@ from l2route.index import load
 from l2route.training.oracle import BLOCK_TARGETS, HopOracle, pack_words, prune
 from measuring import timed
 
-N_PROMISED = 48_000
+N_TARGETS = 48_000
 SEARCH_BYTES = 2 * BLOCK_TARGETS // 8
-"""Per vertex: what was reached before and after a level."""
+"""Per vertex: the targets reached before and after a level, a bit each."""
 MARGINS = (0, 1, 2, 3, 4, 5, 6)
 
 
 def random_graph(n: int, degree: int, seed: int) -> Graph:
-    """A graph with random neighbours, which are as far apart in memory as can be."""
+    """A graph with random neighbours, the worst case for caches."""
     rng = np.random.default_rng(seed)
     neighbors = rng.integers(n, size=(n, degree), dtype=np.int32)
     return Graph(neighbors, np.array([0], dtype=np.int32))
 
 
 def status_bytes(field: str) -> int:
-    """A size that the kernel keeps of this process: VmRSS, or its peak VmHWM."""
+    """Memory of this process as the kernel counts it: VmRSS now, or its peak VmHWM."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
-    raise RuntimeError(f"expected {field} in /proc/self/status")
+    raise RuntimeError(f"expected {field} in /proc/self/status, got none")
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """Most memory that a call held at any moment, more than there was before it."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    """Peak memory during a call, minus the memory before it."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status_bytes("VmRSS")
     call()
     return status_bytes("VmHWM") - before
@@ -74,13 +74,13 @@ def print_speed(graph: Graph, targets: NDArray[np.int64], n_threads: int) -> Non
     n_targets = len(oracle.targets)
     print(
         f"{graph.n_vertices:10,} {n_targets:8,} {seconds:13.2f} {n_targets / seconds:15,.0f}"
-        f" {seconds / n_targets * N_PROMISED:15.2f} {n_block_bytes / 1e6:9.1f}"
+        f" {seconds / n_targets * N_TARGETS:15.2f} {n_block_bytes / 1e6:9.1f}"
         f" {graph.n_vertices * SEARCH_BYTES / 1e6:12.1f} {(measured - n_block_bytes) / 1e6:9.1f}"
     )
 
 
 def print_pruning(graph: Graph, targets: NDArray[np.int64]) -> None:
-    """Prune one block by every margin and print what is left of it."""
+    """Prune one block by every margin and print how much of it is left."""
     oracle = HopOracle(graph, targets[:BLOCK_TARGETS])
     full = oracle.block(0)
     from_entry = hops_from(graph, graph.entries)

@@ -2,10 +2,10 @@
 
     python benchmarks/refining.py glove100.npz …     # arrays `base` and `learn`
 
-For every recall@10 the cheapest slack with its rerank, on 2,000 training queries, int8 codes,
-nothing learned; the test queries are not used. NSW of degree 32, efConstruction 300, entered at 32
-medoids, built by one thread; the same graph refined once and twice; NSG of degree 32. The counts
-are the same on every run.
+Measured at the cheapest slack and rerank that reach each recall@10 on 2,000 training queries, with
+int8 codes; nothing is learned, and test queries are not used. Graphs: NSW of degree 32,
+efConstruction 300, entered at 32 medoids, built by one thread; the same graph refined once and
+twice; NSG of degree 32. The counts are the same on every run.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from l2route.search.base import BaseVectors
 from l2route.search.calibrate import cheapest_slack
 from l2route.search.validation import Validation
 from measuring import timed
-from stopping import TARGETS, given, walked
+from stopping import TARGETS, read_files, search_with
 
 
 def graphs(data: Dataset) -> Iterator[tuple[str, Graph, float]]:
@@ -43,14 +43,14 @@ def cells(graph: Graph, base: BaseVectors, validation: Validation) -> Iterator[s
         if setting is None:
             yield "out of reach"
             continue
-        found = walked(searcher, validation, setting)
+        found = search_with(searcher, validation, setting)
         scored, hops = found.n_routing.mean(), found.n_hops.mean()
         yield f"{scored:,.0f} + {setting.rerank}, {hops:.0f} hops"
 
 
 def main() -> None:
     """Print a table for every file."""
-    for data, base, validation in given(__doc__):
+    for data, base, validation in read_files(__doc__):
         headings = ("graph", "seconds", "mean degree", *(f"{target:.2f}" for target in TARGETS))
         print(f"\n{data.name}: scored + reranked, and expanded, per query at recalls@10")
         print(f"| {' | '.join(headings)} |\n|{'---|' * len(headings)}", flush=True)

@@ -1,11 +1,11 @@
-"""Rollouts with gradients: walks a second, and what a step of learning is made of.
+"""Rollouts with gradients: walks per second of training.
 
     python benchmarks/rollouts.py                              # random vectors, 100K × 100
     python benchmarks/rollouts.py --index glove100.l2r         # vectors and graph of a saved index
 
 Walks are those of training: noisy, at a budget of 256 with 8 reranked, with the gradient of the
-objective in every score and the gradient in vertices (a model that learns a vector for each) or in
-queries (a linear map of features, which are wider than the vectors). Medians of the repetitions.
+objective in every score, and in vertex vectors (a model that learns a vector per vertex) or in
+queries (the filter, whose features are wider than the vectors). Medians over the repetitions.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from l2route.training.start import calibrate_sharpness, make_model
 
 
 class Table(torch.nn.Module):
-    """A vector and a bias for every vertex, started at the base vectors."""
+    """A learned vector and bias for every vertex; it starts at the base vectors."""
 
     def __init__(self, vectors: NDArray[np.float32], sharpness: float) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Table(torch.nn.Module):
         return self.rows, self.bias
 
     def queries(self, queries: Tensor) -> Tensor:
-        """Queries as they are."""
+        """Queries unchanged [batch, dim]."""
         return queries
 
 
@@ -54,7 +54,7 @@ def random_index(n: int, dim: int) -> RoutingIndex:
 
 
 def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:
-    """Base vectors, moved a little."""
+    """Base vectors plus noise [n, dim]."""
     rng = np.random.default_rng(1)
     vectors = index.base.vectors()
     chosen = vectors[rng.integers(len(vectors), size=n)]
@@ -72,7 +72,7 @@ def walks_per_second(
     queries = problem.train[batch] * np.float32(problem.scale)
     rollouts = Rollouts(problem.graph, queries, problem.hidden[batch], oracle, walk)
     seconds = []
-    for repeat in range(n_repeats + 1):  # the first computes hops
+    for repeat in range(n_repeats + 1):  # the first one computes hops
         begin = time.perf_counter()
         rollouts.teach(model, batch, repeat)  # type: ignore[arg-type]
         seconds.append(time.perf_counter() - begin)

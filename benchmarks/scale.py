@@ -1,4 +1,4 @@
-"""Time to build, learn and search, and memory, by the number of vectors.
+"""Time to build, learn and search, and memory, for growing numbers of vectors.
 
     python benchmarks/scale.py                                     # 10K and 100K vectors
     python benchmarks/scale.py --vertices 10000 100000 1000000
@@ -38,7 +38,7 @@ MAX_EF = 2000
 N_QUERIES = 5_000
 """Test queries."""
 N_LEARN = 10_000
-"""Training queries; base vectors are used beside them."""
+"""Training queries; base vectors are used as training queries too."""
 HEADINGS = (
     "vectors",
     "index",
@@ -78,7 +78,7 @@ def dataset(n: int, arguments: argparse.Namespace) -> Dataset:
 
 
 def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
-    """Our index with codes of its vectors, then with codes of learned vectors."""
+    """Our index with codes of the original vectors, then with codes of learned vectors."""
     build_seconds, built = timed(lambda: served_graph(data, n_threads=arguments.threads))
     plain = RoutingIndex(built.base, built.graph)
     plain.validate_with(data.training[-N_KEPT:])

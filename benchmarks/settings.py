@@ -1,10 +1,11 @@
-"""What the settings of learning bring: validation recall@1 after a number of steps.
+"""The effect of single options of learning: recall@1 on validation queries after some steps.
 
     python benchmarks/settings.py sift.npz --cell 256:8 --steps 800
     python benchmarks/settings.py glove100.npz --only "as it is" "no hubs"
 
-A row is the filter with one setting changed. The file holds `base` and `learn`; of `learn` 5,000
-are kept for validation (standard error 0.007 at most) and test queries are not looked at.
+A row is the filter with one option changed. The file holds `base` and `learn`; up to 5,000 queries
+of `learn` are held out, and the recalls are of half of them (standard error 0.01 if there are
+5,000). Test queries are not used.
 """
 
 import argparse

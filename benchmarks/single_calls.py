@@ -1,11 +1,11 @@
-"""Microseconds per query, one at a time and in batches: l2route, hnswlib, faiss and usearch.
+"""Microseconds per query, one by one and in batches: l2route, hnswlib, faiss and usearch.
 
     python benchmarks/single_calls.py sift.npz …     # arrays `base`, `learn` and `query`
 
 l2route routes by int8 codes and is calibrated on the first 2,000 training queries; the others use
 the narrowest beam that reaches the same recall@10 on the test queries. Queries are searched in
-blocks of 500, as one batch or one at a time. All methods take turns, and the best round of every
-block counts, which hides the load of other processes. With one thread, and with all cores.
+blocks of 500, as one batch or one by one. All methods take turns, and the fastest round of every
+block counts, which reduces the effect of other processes. With one thread, and with all cores.
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""What a slack saves against a beam width, and what codes of fewer bits cost, in vertices scored.
+"""Vertices scored at equal recall: by beam width or by slack, and by codes of fewer bits.
 
     python benchmarks/stopping.py glove100.npz …     # arrays `base` and `learn`
 
-For every recall@10 the cheapest beam and the cheapest slack, each with its rerank, on 2,000
-of the training queries; nothing is learned, and the test queries are not touched. NSW of degree 32,
-efConstruction 300, entered at 32 medoids, built by one thread: the same counts on every run.
+Measured at the cheapest beam width and at the cheapest slack that reach each recall@10, each with
+its rerank, on 2,000 training queries. Nothing is learned, and test queries are not used. NSW of
+degree 32, efConstruction 300, entered at 32 medoids, built by one thread: the counts are the same
+on every run.
 """
 
 import argparse
@@ -26,8 +27,8 @@ from l2route.search.validation import N_KEPT, Validation
 TARGETS = (0.90, 0.95, 0.99)
 
 
-def given(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Validation]]:
-    """Each file of the command line, and the training queries to count on."""
+def read_files(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Validation]]:
+    """Dataset, base vectors and validation queries of each file on the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("files", nargs="+", type=Path)
     for path in parser.parse_args().files:
@@ -38,22 +39,22 @@ def given(description: str | None) -> Iterator[tuple[Dataset, BaseVectors, Valid
         yield data, base, Validation.of(base, data.learn[-N_KEPT:])
 
 
-def walked(searcher: Searcher, validation: Validation, setting: Setting) -> SearchResult:
-    """What walks with a setting find, and what they cost."""
+def search_with(searcher: Searcher, validation: Validation, setting: Setting) -> SearchResult:
+    """Search the validation queries with a setting."""
     return searcher.search(validation.queries, setting.k, limits=setting.limits)
 
 
-def said(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:
-    """Vertices scored and reranked with a setting."""
+def cost_of(searcher: Searcher, validation: Validation, setting: Setting | None) -> str:
+    """Vertices scored and reranked per query with a setting, as text."""
     if setting is None:
         return "out of reach"
-    found = walked(searcher, validation, setting)
+    found = search_with(searcher, validation, setting)
     return f"{found.n_routing.mean():,.0f} + {setting.rerank}"
 
 
 def main() -> None:
     """Print a table for every file."""
-    for data, base, validation in given(__doc__):
+    for data, base, validation in read_files(__doc__):
         built = RoutingIndex.build(data.base, data.metric, refine=False)
         print(f"\n{data.name}: scored + reranked per query")
         print("| routing vectors | recall@10 | by beam | by slack |\n|---|---|---|---|")
@@ -64,7 +65,7 @@ def main() -> None:
             searcher = index.searcher()
             for target in TARGETS:
                 beam, slack = (
-                    said(searcher, validation, choose(searcher, validation, 10, target))
+                    cost_of(searcher, validation, choose(searcher, validation, 10, target))
                     for choose in (cheapest_beam, cheapest_slack)
                 )
                 name = compression or str(np.dtype(np.float32))

@@ -1,9 +1,10 @@
-"""Where a search by codes spends its time: shares of the parts of the core, one thread, by perf.
+"""Where searches by codes spend their time: share of each part of the core, one thread, by perf.
 
     make profile DATA="glove100.npz …"     # arrays `base`, `learn` and `query`
 
 The core is built with debug information; perf takes a thousand samples a second and reports the
-source file of each, also of inlined functions. Waiting for memory counts for the code that waits.
+source file of each, also of inlined functions. Time spent waiting for memory counts for the code
+that waits.
 Nothing is learned.
 """
 
@@ -89,7 +90,11 @@ def main() -> None:
     """Print a table for every file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--index", type=Path, help="search this one with the queries of a file")
+    parser.add_argument(
+        "--index",
+        type=Path,
+        help="an index to search with the queries of the first file; used under perf",
+    )
     options = parser.parse_args()
     if options.index is not None:
         search(options.files[0], options.index)

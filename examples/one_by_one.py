@@ -34,7 +34,7 @@ def main() -> None:
     """Build, prepare a search, answer queries, print latencies."""
     parser = argparse.ArgumentParser(description="Latency of single queries.")
     parser.add_argument("--vectors", type=int, default=20_000, help="vectors to search")
-    parser.add_argument("--threads", type=int, default=2, help="threads that ask")
+    parser.add_argument("--threads", type=int, default=2, help="threads that search")
     given = parser.parse_args()
     data = demo_words(n_base=given.vectors, n_learn=2000, n_query=4000).dataset
 

@@ -1,4 +1,4 @@
-"""A routing model of one's own: one class with two methods.
+"""A custom routing model: one class with two methods.
 
     python examples/own_model.py
 
@@ -42,13 +42,13 @@ class Surroundings(nn.Module):
         )
 
     def queries(self, queries: Tensor) -> Tensor:
-        """Queries as they are [batch, dim]."""
+        """Queries unchanged [batch, dim]."""
         return queries
 
 
 def main() -> None:
-    """Learn with it on ten thousand words."""
-    parser = argparse.ArgumentParser(description="Learn with a model of one's own.")
+    """Train the model on word vectors and print the report."""
+    parser = argparse.ArgumentParser(description="Train a custom model.")
     parser.add_argument("--vectors", type=int, default=10_000, help="vectors to search")
     parser.add_argument("--minutes", type=float, default=0.5, help="time limit of learning")
     given = parser.parse_args()

@@ -12,7 +12,7 @@ from l2route.training.problem import Problem
 OPTIONS = LearnOptions(budget=96, rerank=8, steps=40, batch_size=200, n_validation=1000)
 
 ENOUGH = 400
-"""Steps after which the learned space is better beyond doubt."""
+"""Steps after which the learned space is better at a confidence of 99%."""
 
 
 def words() -> Any:
@@ -21,7 +21,7 @@ def words() -> Any:
 
 
 def losses(problem: Problem, options: LearnOptions, **more: Any) -> list[Event]:
-    """Events of a run, without what the clock says."""
+    """Events of a run, without their times."""
     events: list[Event] = []
     learn_space(problem, options, on_event=events.append, **more)
     return [replace(event, seconds=0.0, seconds_left=0.0) for event in events]

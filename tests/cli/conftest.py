@@ -13,7 +13,7 @@ from l2route.cli.app import main
 
 @pytest.fixture
 def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with vectors and queries, to stand in."""
+    """A directory with vectors and queries; it becomes the working directory."""
     rng = np.random.default_rng(0)
     arrays: dict[str, NDArray[np.float32]] = {
         "base": rng.normal(size=(400, 8)).astype(np.float32),

@@ -11,7 +11,7 @@ from command_line import BUILD, Run
 
 
 def test_build_evaluate_search_info(workdir: Path, run: Run) -> None:
-    """The stages follow one another, each readable by a machine."""
+    """build, evaluate, search and info follow one another and print JSON."""
     code, out, _ = run(f"{BUILD} --metric l2 --graph nsw --json")
     assert code == 0
     assert json.loads(out)["graph"]["entries"] == [0]
@@ -47,8 +47,8 @@ def test_build_evaluate_search_info(workdir: Path, run: Run) -> None:
     assert json.loads(out)["n_vertices"] == 400
 
 
-def test_what_people_read(workdir: Path, run: Run) -> None:
-    """Without --json, tables and lines for people; a plot and Markdown when asked."""
+def test_output_without_json(workdir: Path, run: Run) -> None:
+    """Without --json, commands print tables and lines; plots and Markdown are optional."""
     assert run(BUILD)[0] == 0
     code, out, _ = run("evaluate words.l2r --queries data.npz:query --ef 8,16 --plot recall.png")
     assert code == 0
@@ -62,7 +62,7 @@ def test_what_people_read(workdir: Path, run: Run) -> None:
 
 
 def test_version(run: Run) -> None:
-    """`--version` is that of the package."""
+    """`--version` prints the version of the package."""
     assert run("--version") == (0, f"l2route {l2route.__version__}\n", "")
 
 
@@ -159,10 +159,10 @@ def test_bad_input_is_one_line_and_exit_code_2(
         ("compare --data nothing.npz --rounds 0", "rounds"),
     ],
 )
-def test_bad_options_are_told_before_anything_is_read(
+def test_bad_options_are_refused_before_files_are_read(
     workdir: Path, run: Run, line: str, says: str
 ) -> None:
-    """One line about the option, though the files are missing too, and no bar."""
+    """A bad option is one line on the error stream, without a bar, even if files are missing."""
     code, out, err = run(line)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert says in err
@@ -171,18 +171,18 @@ def test_bad_options_are_told_before_anything_is_read(
 
 
 @pytest.mark.parametrize("line", ["--entry 400", "--pca-dim 8", "--graph nsg --metric cosine"])
-def test_what_does_not_fit_the_data_is_told_without_a_bar(
+def test_options_that_do_not_fit_the_data_are_refused_without_a_bar(
     workdir: Path, run: Run, line: str
 ) -> None:
-    """One line alone: bars show from the first progress on."""
+    """The error is the only line: a bar is shown only after the first progress."""
     np.save(workdir / "few.npy", np.load(workdir / "data.npz")["base"][:9])
     source = "few.npy" if "nsg" in line else "data.npz:base"
     code, _, err = run(f"build {source} -o x {line}")
     assert (code, len(err.splitlines())) == (2, 1)
 
 
-def test_without_arguments_it_helps(run: Run) -> None:
-    """`l2route` alone shows its commands."""
+def test_without_arguments_help_is_printed(run: Run) -> None:
+    """`l2route` without arguments lists its commands."""
     code, out, _ = run("")
     assert code == 0
     assert "evaluate" in out

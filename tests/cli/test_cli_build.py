@@ -14,7 +14,7 @@ from l2route.data.vectors import METRICS
 
 
 def test_other_libraries_graphs(workdir: Path, run: Run) -> None:
-    """Indexes that faiss and hnswlib saved become ours, with or without their upper layers."""
+    """Indexes saved by faiss and hnswlib are imported, with or without their upper layers."""
     base = np.load(workdir / "data.npz")["base"]
     theirs = hnswlib.Index(space="l2", dim=8)
     theirs.init_index(len(base), M=4, ef_construction=40)
@@ -34,7 +34,7 @@ def test_other_libraries_graphs(workdir: Path, run: Run) -> None:
 
 
 def test_build_has_the_defaults_of_python(workdir: Path, run: Run) -> None:
-    """The same graph from the command line and from Python, for each metric, both told nothing."""
+    """With default options the command line and Python build the same graph, for each metric."""
     base = np.load(workdir / "data.npz")["base"]
     for metric in METRICS:
         assert run(f"build data.npz:base -o {metric}.l2r --metric {metric}")[0] == 0
@@ -47,8 +47,8 @@ def test_build_has_the_defaults_of_python(workdir: Path, run: Run) -> None:
         assert expected.neighbors.shape[1] == 32
 
 
-def test_copies_and_lost_vectors_are_told(workdir: Path, run: Run) -> None:
-    """In plain words, on the error stream; a graph of our own loses nobody."""
+def test_copies_and_unreachable_vectors_are_reported(workdir: Path, run: Run) -> None:
+    """Copies and unreachable vectors are reported on stderr; our own graphs reach every vector."""
     base = np.load(workdir / "data.npz")["base"]
     crowded = np.concatenate([base, np.repeat(base[:1], 600, axis=0)])
     np.save(workdir / "crowded.npy", crowded)
@@ -72,7 +72,7 @@ def test_copies_and_lost_vectors_are_told(workdir: Path, run: Run) -> None:
 
 
 def test_pca_baseline(workdir: Path, run: Run) -> None:
-    """--pca-dim routes by principal components, charges the projection, reranks."""
+    """With --pca-dim searches route by principal components, count the projection and rerank."""
     assert run(f"{BUILD} --pca-dim 4")[0] == 0
     line = "evaluate words.l2r --queries data.npz:query --budget 100 --json"
     (row,) = json.loads(run(line)[1])["rows"]
@@ -85,7 +85,7 @@ SERVED = "build data.npz:base -o served.l2r --degree 8 --ef-construction 40 --th
 
 
 def test_build_with_queries_is_ready_to_serve(workdir: Path, run: Run) -> None:
-    """`build --queries` prints a report, and `search --recall` finds its setting kept."""
+    """`build --queries` prints a report, and `search --recall` uses the setting that it kept."""
     np.save(workdir / "log.npy", np.random.default_rng(1).normal(size=(250, 8)))
     line = f"{SERVED} --queries log.npy --recall 0.9 -k 5 --minutes 0.02"
     code, out, _ = run(f"{line} --json")
@@ -130,7 +130,7 @@ def test_build_for_a_recall_needs_no_queries(workdir: Path, run: Run) -> None:
     ],
 )
 def test_options_that_do_not_go_together(run: Run, options: str, says: str) -> None:
-    """One line about them, though the files are missing too."""
+    """Options that exclude each other are refused in one line, before files are read."""
     code, out, err = run(f"build nothing.npy -o x {options}")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert says in err

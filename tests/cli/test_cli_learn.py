@@ -1,4 +1,4 @@
-"""`learn`."""
+"""The command `learn`."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from l2route.data.truth import exact_neighbors
 
 
 def test_learn(workdir: Path, run: Run) -> None:
-    """`learn` adds a space that `evaluate` uses unless told otherwise."""
+    """`learn` adds a space that `evaluate` uses by default."""
     rng = np.random.default_rng(1)
     np.save(workdir / "learn.npy", rng.normal(size=(300, 8)).astype(np.float32))
     assert run(BUILD)[0] == 0

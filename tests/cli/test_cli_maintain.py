@@ -6,8 +6,8 @@ from pathlib import Path
 from command_line import BUILD, Run
 
 
-def test_refine_gives_other_neighbours(workdir: Path, run: Run) -> None:
-    """`refine` over the index or beside it; answers keep their names, wrong numbers are told."""
+def test_refine_changes_neighbours(workdir: Path, run: Run) -> None:
+    """`refine` overwrites the index or writes another; ids stay, bad options are refused."""
     assert run(BUILD)[0] == 0
     line = "search {} --queries data.npz:query -k 1 --ef 300"
     answers = run(line.format("words.l2r"))[1]
@@ -28,8 +28,8 @@ def test_refine_gives_other_neighbours(workdir: Path, run: Run) -> None:
     assert "alpha" in err
 
 
-def test_calibrate_keeps_what_it_finds(workdir: Path, run: Run) -> None:
-    """`calibrate` measures on queries given or kept; `info` tells what it found."""
+def test_calibrate_keeps_its_setting(workdir: Path, run: Run) -> None:
+    """`calibrate` measures on given or kept queries; `info` shows the setting."""
     assert run(BUILD)[0] == 0
     assert run("calibrate words.l2r --recall 0.9")[0] == 2  # nothing to measure on
     code, out, _ = run("calibrate words.l2r --recall 0.9 -k 5 --queries data.npz:query --json")
@@ -44,8 +44,8 @@ def test_calibrate_keeps_what_it_finds(workdir: Path, run: Run) -> None:
     assert [each["target"] for each in kept] == [0.9, 0.95]
 
 
-def test_renumbering_leaves_names_alone(workdir: Path, run: Run) -> None:
-    """Under any metric; answers are called as before."""
+def test_renumbering_keeps_ids(workdir: Path, run: Run) -> None:
+    """After `renumber` answers have the same ids, for every metric."""
     assert run(f"{BUILD} --metric ip")[0] == 0
     line = "search words.l2r --queries data.npz:query --ef 50"
     before = run(line)[1]
@@ -54,8 +54,8 @@ def test_renumbering_leaves_names_alone(workdir: Path, run: Run) -> None:
     assert run(line)[1] == before
 
 
-def test_compress_and_ask_for_a_recall(workdir: Path, run: Run) -> None:
-    """`compress` says what it costs; `search --recall` finds its setting; `info` tells both."""
+def test_compress_and_search_at_a_recall(workdir: Path, run: Run) -> None:
+    """`compress` prints the loss; `search --recall` finds a setting; `info` shows both."""
     assert run(BUILD)[0] == 0
     code, out, _ = run("compress words.l2r --vectors float16 --queries data.npz:query -o small.l2r")
     assert code == 0

@@ -9,8 +9,8 @@ from command_line import BUILD, Run
 from l2route.data.truth import exact_neighbors
 
 
-def test_evaluate_measures_what_is_served(workdir: Path, run: Run) -> None:
-    """Settings of recalls, found or kept, and slacks, beside beams; budgets if nothing is said."""
+def test_evaluate_measures_every_setting(workdir: Path, run: Run) -> None:
+    """`evaluate` measures target recalls, slacks and beams; without options, three budgets."""
     assert run(BUILD)[0] == 0
     assert run("compress words.l2r --routing int8 --queries data.npz:query")[0] == 0
     line = "evaluate words.l2r --queries data.npz:query"
@@ -30,7 +30,7 @@ def test_evaluate_measures_what_is_served(workdir: Path, run: Run) -> None:
 
 
 def test_truth_is_of_labels(workdir: Path, run: Run) -> None:
-    """Truth that a user brings calls vectors as answers do, also once they are renumbered."""
+    """A file of true neighbours has ids as in answers, also after renumbering."""
     assert run(BUILD)[0] == 0
     assert run("refine words.l2r")[0] == 0
     base, query = np.load(workdir / "data.npz")["base"], np.load(workdir / "data.npz")["query"]
@@ -45,7 +45,7 @@ def test_truth_is_of_labels(workdir: Path, run: Run) -> None:
 
 
 def test_truth_is_cached_beside_the_data(workdir: Path, run: Run) -> None:
-    """Ground truth is computed once, kept beside the data, and equals what a file may state."""
+    """True neighbours are computed once, cached beside the data, and equal those of a file."""
     assert run(BUILD)[0] == 0
     line = "evaluate words.l2r --queries data.npz:query --budget 64 --json"
     first = json.loads(run(line)[1])["rows"][0]["recall_at_1"]
@@ -55,8 +55,8 @@ def test_truth_is_cached_beside_the_data(workdir: Path, run: Run) -> None:
     assert first == again == stated
 
 
-def test_closed_directories_are_left_alone(workdir: Path, run: Run) -> None:
-    """Nothing is cached in a directory that nobody may write to, whoever asks."""
+def test_nothing_is_cached_in_a_read_only_directory(workdir: Path, run: Run) -> None:
+    """A directory without write permission gets no cache, even from the superuser."""
     assert run(BUILD)[0] == 0
     closed = workdir / "closed"
     closed.mkdir()
@@ -67,8 +67,8 @@ def test_closed_directories_are_left_alone(workdir: Path, run: Run) -> None:
     assert [file.name for file in closed.iterdir()] == ["data.npz"]
 
 
-def test_measuring_a_setting_is_told(workdir: Path, run: Run) -> None:
-    """`search --recall` says that it measures, and how to keep what it finds; kept, it does not."""
+def test_calibrating_during_a_search_is_announced(workdir: Path, run: Run) -> None:
+    """`search --recall` says that it measures a setting and how to keep it, unless it is kept."""
     assert run(BUILD)[0] == 0
     assert run("compress words.l2r --routing int8 --queries data.npz:query")[0] == 0
     line = "search words.l2r --queries data.npz:query -k 5 --recall 0.9"

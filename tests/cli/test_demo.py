@@ -15,7 +15,7 @@ WORDS = demo_words(n_base=2_000, n_learn=1_000, n_query=200)
 
 
 def run(out: Path, steps: int, minutes: float) -> tuple[list[Point], list[Point], str]:
-    """Both tables, and all that was printed."""
+    """Run the demo: the points of both tables, and the printed text."""
     printed = StringIO()
     console = Console(file=printed, width=100)
     points, served = run_demo(WORDS, out, console, steps=steps, minutes=minutes)
@@ -49,7 +49,7 @@ def test_the_demo(tmp_path: Path) -> None:
 
 
 def test_the_demo_without_hnswlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its rows are left out, and the reason is printed."""
+    """Without hnswlib its rows are left out, and the reason is printed."""
 
     def missing(*_: object, **__: object) -> None:
         raise ImportError("No module named 'hnswlib'")
@@ -63,7 +63,7 @@ def test_the_demo_without_hnswlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("learned", [0.4, 0.6])
 def test_losses_have_a_reason(learned: float) -> None:
-    """One for each budget at which the learned recall is below the plain one."""
+    """A reason is given for each budget at which the learned recall is below the plain one."""
     points = [
         Point(method, budget, recall, budget, 1.0)
         for budget in BUDGETS

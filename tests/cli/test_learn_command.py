@@ -1,4 +1,4 @@
-"""Laws of the command that learns."""
+"""Laws of the command `learn`: options and messages."""
 
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from l2route.cli.learn import OFFERED
 from l2route.training.options import LearnOptions, descriptions
 
 OWN = {"index", "queries", "neighbors", "checkpoint", "log", "cache", "out", "as_json"}
-"""Parameters that are no options of learning."""
+"""Parameters of the command that are not fields of `LearnOptions`."""
 
 
 def test_help_and_defaults_are_those_of_the_options() -> None:
@@ -28,10 +28,10 @@ def test_help_and_defaults_are_those_of_the_options() -> None:
         assert parameter.opts == [OFFERED[name]]
 
 
-def test_memory_is_told_on_the_error_stream(
+def test_expected_memory_is_printed_on_the_error_stream(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once, before learning starts; a second run says it once too."""
+    """The expected memory is printed once per run."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     RoutingIndex.build(rng.normal(size=(300, 8)), degree=8).save("index.l2r")

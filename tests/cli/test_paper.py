@@ -12,7 +12,7 @@ from l2route.reproduce.store import Store
 from paper_runs import make_file
 
 
-def test_the_command_line_runs_reports_and_says_how_far(
+def test_reproduce_progress_and_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`reproduce`, `progress` and `report` on two files."""
@@ -38,7 +38,7 @@ def test_the_command_line_runs_reports_and_says_how_far(
     assert command in text.read_text()
 
 
-def test_a_run_in_the_background_goes_on_alone(tmp_path: Path) -> None:
+def test_a_run_in_the_background_outlives_the_command(tmp_path: Path) -> None:
     """The command returns at once, and the run finishes without it."""
     run, data = tmp_path / "run", make_file(tmp_path)
     words = ["reproduce", "routing", "--data", str(data), "--minutes-per-run", "0.001"]
@@ -56,7 +56,7 @@ def test_a_run_in_the_background_goes_on_alone(tmp_path: Path) -> None:
     assert "recall@1" in (run / "log.txt").read_text()
 
 
-def test_a_mistyped_file_is_said_at_once(
+def test_a_missing_file_is_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A missing file is refused before anything is run, also in the background."""

@@ -15,7 +15,7 @@ from documents import DOCUMENTS, MINUTES, ROOT, cut_short
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 LANGUAGES = {"python", "sh", "console", "text"}
-"""Of code blocks. All but `text` are run."""
+"""Languages of code blocks. All but `text` are run."""
 README_LINES = 150
 
 
@@ -67,7 +67,7 @@ $ true
 """
 
 
-def test_sound_blocks_pass(tmp_path: Path) -> None:
+def test_correct_blocks_pass(tmp_path: Path) -> None:
     """Blocks share a namespace and a directory, and their output is compared."""
     assert run(SOUND, tmp_path) == 4
 
@@ -85,7 +85,7 @@ def test_sound_blocks_pass(tmp_path: Path) -> None:
     ],
 )
 def test_broken_blocks_fail(tmp_path: Path, sound: str, broken: str) -> None:
-    """An error, another output, or a command that fails is a failure of the block."""
+    """A block fails if it raises, prints another output, or its command fails."""
     assert sound in SOUND
     with pytest.raises((AssertionError, AttributeError)):
         run(SOUND.replace(sound, broken), tmp_path)
@@ -99,7 +99,7 @@ def test_a_skipped_block_says_why(tmp_path: Path) -> None:
 
 
 def test_learning_is_cut_short() -> None:
-    """Minutes of learning, in Python and on the command line, are replaced by few."""
+    """Time limits of learning, in Python and on the command line, are replaced by a short one."""
     source = "learn(log, minutes=5)  # minutes"
     assert cut_short(source) == f"learn(log, minutes={MINUTES})  # minutes"
     assert cut_short("l2route learn --minutes 3 x") == f"l2route learn --minutes {MINUTES} x"
@@ -156,7 +156,7 @@ def test_readme_is_short() -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=name_of)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
-    """Every example runs at the size that it is told, and prints a result."""
+    """Every example runs at a small size and prints a result."""
     learning = ["--minutes", MINUTES] if "--minutes" in path.read_text() else []
     done = subprocess.run(
         [sys.executable, str(path), "--vectors", "2000", *learning],

@@ -1,4 +1,4 @@
-"""Laws of comparisons: measured in turns, kept raw, read off between points."""
+"""Laws of comparisons: methods take turns, raw results are kept, speeds are interpolated."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     monkeypatch.setattr(methods, "METHODS", entries)
     said: list[str] = []
     out = tmp_path / "new" / "raw.json"
-    result = compare(make_data(), n_rounds=3, out=out, told=said.append)
-    knobs = [2, 5, 9, 10]  # recall is 1 at 10: nothing harder is tried
+    result = compare(make_data(), n_rounds=3, out=out, on_message=said.append)
+    knobs = [2, 5, 9, 10]  # recall is 1 at 10: no larger knob is tried
     explored = [(name, knob) for name in "ab" for knob in knobs for _ in range(2)]
     repeated = [(name, knob) for name in "ab" for knob in knobs] * 2
     assert log == explored + repeated
@@ -113,8 +113,8 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert Comparison.read(out) == result
 
 
-def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is reported; the points after it and other methods are still measured."""
+def test_a_point_that_fails_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is reported; later points and other methods are still measured."""
     entries = (
         Entry("a", "one", lambda *_: Fragile([], "a")),
         Entry("b", "two", lambda *_: Honest([], "b")),
@@ -125,8 +125,8 @@ def test_a_point_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
     assert result.skipped == {"a (one) at 2": "ef or M is too small"}
 
 
-def test_answers_are_judged_by_their_distances() -> None:
-    """Either of two equal vectors is right; missing and farther answers are not."""
+def test_recall_is_computed_from_distances() -> None:
+    """Either of two equal vectors counts as found; missing and farther answers do not."""
     base = np.array([[0.0], [1.0], [1.0], [5.0]], dtype=np.float32)
     judge = Judge(Dataset("twins", base, np.zeros((1, 1), dtype=np.float32)), k=2)
     answers = ([0, 1], [0, 2], [0, 3], [0, -1], [-1, -1])
@@ -152,8 +152,8 @@ def made(lines: dict[str, list[tuple[float, float]]]) -> Comparison:
     return result
 
 
-def test_speeds_are_read_off_between_points() -> None:
-    """They are interpolated on a log scale, without dominated points; the faster line counts."""
+def test_speeds_are_interpolated() -> None:
+    """Speeds are interpolated on a log scale, without dominated points; the faster line counts."""
     result = made(
         {
             "l2route a": [(0.8, 40_000), (0.9, 20_000), (0.99, 10_000)],
@@ -179,13 +179,13 @@ def test_speeds_are_read_off_between_points() -> None:
     np.testing.assert_allclose(result.envelope(result.lines[1:]), [[0.85, 8000], [0.99, 4000]])
 
 
-def test_a_method_without_points_is_named_not_drawn(tmp_path: Path) -> None:
-    """The table has dashes; the picture omits it."""
+def test_a_method_without_points_is_not_drawn(tmp_path: Path) -> None:
+    """A method without points has dashes in the table and no line in the picture."""
     result = made({"l2route a": [(0.8, 40_000), (0.99, 20_000)], "peer x": []})
     result.skipped["other (z)"] = "not installed"
     markdown = speeds.as_markdown(result)
     assert "| peer (x) | – | – | – |" in markdown
-    assert "Not there: other (z): not installed" in markdown
+    assert "Not measured: other (z): not installed" in markdown
     speeds.plot(result, tmp_path / "speed.png")
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="expected at least one curve with points, got none"):
@@ -213,7 +213,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     return int(stop.value.code or 0)
 
 
-def test_the_metric_of_a_file_can_be_overruled(
+def test_the_metric_of_a_file_can_be_overridden(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`--metric` overrides the metric of the file."""
@@ -231,10 +231,10 @@ def test_the_metric_of_a_file_can_be_overruled(
     assert asked == ["l2", "cosine", "ip"]
 
 
-def test_the_command_measures_and_keeps(
+def test_the_command_writes_results_table_and_picture(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[Any]
 ) -> None:
-    """It writes raw results, table and picture; the last two can be made again from the first."""
+    """`compare` writes raw results, a table and a picture, and remakes both from raw results."""
     data = make_data()
     data.write(tmp_path / "little.npz")
     out = tmp_path / "out"

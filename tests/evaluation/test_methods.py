@@ -43,7 +43,7 @@ entries = pytest.mark.parametrize(
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
 @entries
 def test_every_method_finds_the_nearest(entry: Entry, metric: Metric) -> None:
-    """At the largest knob that works recall is high, for one query as for many; knobs ascend."""
+    """At the largest working knob recall is high, for single queries and batches; knobs ascend."""
     data = make_wide_data(metric)
     method = entry.make(0, 0.01)
     if metric == "ip" and entry.method in ("faiss-nsg", "pynndescent"):
@@ -64,8 +64,8 @@ def test_every_method_finds_the_nearest(entry: Entry, metric: Metric) -> None:
 
 
 @entries
-def test_every_method_tells_its_costs(entry: Entry) -> None:
-    """Saved size, time to learn, and distances, which grow with the knob where they are counted."""
+def test_every_method_reports_its_costs(entry: Entry) -> None:
+    """A method reports size, learning time and, if it counts, distances that grow with the knob."""
     data = make_wide_data("l2")
     method = entry.make(0, 0.01)
     method.build(data)
@@ -121,7 +121,7 @@ def test_a_served_index_may_be_narrower(learns: bool) -> None:
 
 
 def test_annoy_counts_the_points_it_inspects() -> None:
-    """Asked for everything, Annoy gives as many answers as it counts points."""
+    """The count of distances is the number of points that Annoy returns if asked for all."""
     method, data = Annoy(), make_data()
     method.build(data)
     method.set(50)
@@ -146,7 +146,7 @@ def test_the_knob_for_a_budget_is_the_largest_within_it(kind: Any) -> None:
     assert means[0] <= 100 < means[1]
 
 
-def test_a_method_that_cannot_search_so_little_is_refused() -> None:
+def test_a_budget_below_the_smallest_knob_is_refused() -> None:
     """Annoy inspects whole leaves, so that it cannot stay within one point."""
     method, data = Annoy(), make_data()
     method.build(data)

@@ -30,7 +30,7 @@ def drawn(**changes: object) -> Figure:
 
 
 def test_every_method_with_points_is_a_line_and_named_beside_it() -> None:
-    """Names stand in their line's colour right of the axes, within the picture and apart."""
+    """Names are right of the axes in their line's colour, within the picture, not overlapping."""
     figure = drawn()
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.get_lines()] == ["l2route", "peer", "other"]
@@ -46,7 +46,7 @@ def test_every_method_with_points_is_a_line_and_named_beside_it() -> None:
     assert all((b - a) * (high - low) >= letters for a, b in pairwise(heights))
 
 
-def test_ours_stand_out() -> None:
+def test_our_lines_are_highlighted() -> None:
     """A highlighted line is wider than the others and above them."""
     ours, *others = drawn().axes[0].get_lines()
     for other in others:
@@ -55,7 +55,7 @@ def test_ours_stand_out() -> None:
 
 
 def test_useful_recalls_are_shown_on_a_log_scale() -> None:
-    """Recalls from 0.8 on, and all speeds there; everything if no recall is so high."""
+    """The axes show recalls from 0.8 on and all speeds there, or all if no recall is higher."""
     (axes,) = drawn().axes
     assert axes.get_yscale() == "log"
     assert 0.78 < axes.get_xlim()[0] <= 0.8
@@ -74,7 +74,7 @@ def test_nothing_to_draw_is_refused() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_spreading_moves_values_apart_and_no_farther(values: list[float]) -> None:
-    """Gaps hold, the order and the mean stay, and values that are far enough apart stay."""
+    """Gaps, order and mean are kept, and values that are far enough apart do not move."""
     given, gap = np.array(values), 0.1
     moved = spread(given, gap)
     order = np.argsort(given, kind="stable")

@@ -23,7 +23,7 @@ CURVES = {"plain": np.array([0.0, 0.2, 0.6]), "learned": np.array([0.1, 0.5, 0.8
 
 
 def measured(method: str, recalls: Sequence[float]) -> list[Row]:
-    """One row for each budget, a little of which is left unspent."""
+    """One row per budget, with slightly fewer distances than the budget."""
     return [
         Row(method, budget, None, recall / 2, recall, 0.96 * budget, 9.0, 100.0)
         for budget, recall in zip(BUDGETS, recalls, strict=True)
@@ -52,7 +52,7 @@ def png_size(path: Path) -> tuple[int, int]:
 
 
 def test_recall_picture_is_a_png(tmp_path: Path) -> None:
-    """A PNG wide enough to read is written, in a directory made for it, and nothing beside."""
+    """A large enough PNG is written into a new directory, and no other file."""
     path = tmp_path / "new" / "recall.png"
     plot_recall_against_budget(ROWS, path, "SIFT")
     width, height = png_size(path)
@@ -68,7 +68,7 @@ def test_hops_picture_is_a_png(tmp_path: Path) -> None:
 
 
 def test_failed_writing_leaves_the_old_picture(tmp_path: Path) -> None:
-    """A type of file that cannot be written harms neither the old file nor the directory."""
+    """An unknown file type is refused; the old file stays, and no other file is left."""
     path = tmp_path / "recall.nonsense"
     path.write_text("old")
     with pytest.raises(ValueError, match="nonsense"):
@@ -107,14 +107,14 @@ def test_ticks_are_the_budgets() -> None:
 
 
 def test_ticks_without_budgets_are_powers_of_two() -> None:
-    """Methods without a budget get ticks that do not depend on where they stopped."""
+    """Without budgets, ticks are powers of two."""
     rows = [replace(row, budget=None, ef=16) for row in ROWS]
     (axes,) = draw_recall_against_budget(rows, "SIFT").axes
     np.testing.assert_allclose(axes.get_xticks(), [64, 128, 256, 512])
 
 
 def test_crowded_ticks_are_left_out() -> None:
-    """A hundred budgets do not write over each other."""
+    """With a hundred budgets, ticks are left out so that labels do not overlap."""
     rows = [replace(ROWS[0], budget=b, n_computed=float(b)) for b in range(100, 200)]
     (axes,) = draw_recall_against_budget(rows, "SIFT").axes
     assert 2 <= len(axes.get_xticks()) <= 13
@@ -140,7 +140,7 @@ def test_one_method_needs_no_legend() -> None:
 
 
 def test_values_do_not_overlap() -> None:
-    """The values of two lines that meet stand clear of each other and within the picture."""
+    """The values of two lines that meet do not overlap and are within the picture."""
     rows = measured("plain", (0.3, 0.7, 0.9)) + measured("learned", (0.5, 0.7, 0.901))
     figure = draw_recall_against_budget(rows, "SIFT")
     (axes,) = figure.axes
@@ -185,7 +185,7 @@ def test_methods_without_counts_are_named() -> None:
 
 
 def test_nothing_to_draw_is_refused() -> None:
-    """A picture without a point is an error that says what was expected."""
+    """Rows without a point to draw are refused with an error that states what was expected."""
     with pytest.raises(ValueError, match=r"expected a row .* got none among 1"):
         draw_recall_against_budget([replace(ROWS[0], n_computed=0.0)], "SIFT")
     with pytest.raises(ValueError, match="expected at least one curve, got none"):

@@ -24,7 +24,7 @@ def shown(rows: list[Row], width: int) -> str:
 
 
 def test_text_is_aligned() -> None:
-    """Headings, rule and values of each column end at the same place; digits are as promised."""
+    """Each column has one width and a fixed number of digits."""
     assert as_text([PLAIN, LEARNED], "SIFT").splitlines() == [
         "SIFT",
         "method           budget  recall@1  recall@10  distances  hops  µs/query",
@@ -35,7 +35,7 @@ def test_text_is_aligned() -> None:
 
 
 def test_markdown_is_a_github_table() -> None:
-    """There are a heading, a rule with numbers to the right, and as many cells in each line."""
+    """The table has headings, a rule that aligns numbers right, and equally many cells per line."""
     lines = as_markdown([PLAIN, LEARNED], "SIFT").splitlines()
     assert lines[:2] == ["SIFT", ""]
     assert [line.count("|") for line in lines[2:]] == [8] * 4
@@ -44,7 +44,7 @@ def test_markdown_is_a_github_table() -> None:
     assert all(set(rule[:-1]) == {"-"} and rule.endswith(":") for rule in rules[1:])
 
 
-def test_markdown_keeps_a_strange_name_in_its_cell() -> None:
+def test_markdown_escapes_names() -> None:
     """A bar or a line break in a method's name does not break the table."""
     line = as_markdown([replace(PLAIN, method="a|b\nc")]).splitlines()[2]
     assert line.startswith("| a\\|b c |")
@@ -52,7 +52,7 @@ def test_markdown_keeps_a_strange_name_in_its_cell() -> None:
 
 @pytest.mark.parametrize("show", [as_text, as_markdown, lambda rows: shown(rows, 120)])
 def test_limits_are_shown_only_if_any_row_has_them(show: Callable[[list[Row]], str]) -> None:
-    """The columns budget and ef stand only where a row has a value, and rows without show none."""
+    """The columns budget and ef are shown only if some row has a value; other rows show a dash."""
     words = show([NO_LIMITS]).replace("|", " ").split()
     assert "budget" not in words
     assert "ef" not in words
@@ -61,14 +61,14 @@ def test_limits_are_shown_only_if_any_row_has_them(show: Callable[[list[Row]], s
 
 
 def test_caption_is_optional() -> None:
-    """Without a caption the headings come first, and without rows they come alone."""
+    """Without a caption headings come first; without rows there are only headings and a rule."""
     assert as_text([PLAIN]).startswith("method")
     assert as_markdown([PLAIN]).startswith("| method")
     assert len(as_text([]).splitlines()) == len(as_markdown([]).splitlines()) == 2
 
 
 def test_json_has_rows_by_field_beside_the_context() -> None:
-    """Machines get every field by its name, rounded, and the context's keys at the top."""
+    """JSON has every field by its name, rounded, and the context's keys beside the rows."""
     content = json.loads(as_json([PLAIN], {"dataset": "sift", "seed": 7}))
     assert content["dataset"] == "sift"
     assert content["seed"] == 7
@@ -76,8 +76,8 @@ def test_json_has_rows_by_field_beside_the_context() -> None:
     assert Row(**content["rows"][0]) == replace(PLAIN, recall_at_1=0.3512)
 
 
-def test_json_has_null_for_what_is_no_number() -> None:
-    """NaN and infinity become null wherever they stand, so that every parser reads the file."""
+def test_json_has_null_for_nan_and_infinity() -> None:
+    """NaN and infinity become null everywhere, so that every parser can read the file."""
     row = replace(PLAIN, n_computed=float("nan"), n_hops=float("inf"))
     context = {"error": float("nan"), "nested": {"losses": (1.0, float("-inf"))}}
     content = json.loads(as_json([row], context), parse_constant=pytest.fail)
@@ -88,7 +88,7 @@ def test_json_has_null_for_what_is_no_number() -> None:
 
 
 def test_json_takes_numbers_of_numpy() -> None:
-    """Means come as numpy's numbers and are written, rounded, as JSON's."""
+    """Numbers of numpy are rounded and written as JSON numbers."""
     row = replace(PLAIN, recall_at_1=cast(float, np.float32(0.1)), n_hops=np.float64(2.0))
     content = json.loads(as_json([row], {"seed": np.int64(3), "budgets": np.array([1, 2])}))
     assert content["rows"][0]["recall_at_1"] == 0.1
@@ -96,27 +96,27 @@ def test_json_takes_numbers_of_numpy() -> None:
     assert content["budgets"] == [1, 2]
 
 
-def test_json_context_may_not_hide_the_rows() -> None:
+def test_json_context_may_not_have_rows() -> None:
     """A context with a key "rows" is refused; one would overwrite the other."""
     with pytest.raises(ValueError, match='expected a context without the key "rows"'):
         as_json([PLAIN], {"rows": 1})
 
 
-def test_json_refuses_what_it_cannot_say() -> None:
-    """A context value that is not JSON is the caller's error, not a string of its address."""
+def test_json_refuses_values_that_are_not_json() -> None:
+    """A context value that JSON cannot express raises a TypeError."""
     with pytest.raises(TypeError, match="not JSON serializable"):
         as_json([PLAIN], {"path": Path("/")})
 
 
-def test_people_see_a_dash_for_what_was_not_measured() -> None:
-    """NaN is shown as missing, not as a number."""
+def test_missing_values_are_dashes() -> None:
+    """NaN is shown as a dash."""
     text = as_text([replace(PLAIN, n_computed=float("nan"))])
     assert MISSING in text
     assert "nan" not in text
 
 
-def test_terminal_of_80_letters_shows_every_column() -> None:
-    """The rich table fits a standard terminal with names and numbers whole."""
+def test_terminal_of_80_columns_shows_the_whole_table() -> None:
+    """The rich table fits 80 columns without truncating names or numbers."""
     text = shown([PLAIN, LEARNED], 80)
     assert max(map(len, text.splitlines())) <= 80
     for word in ("learned routing", "recall@10", "µs/query", "1021.5", "503.4"):

@@ -10,7 +10,7 @@ from paper_runs import MINUTES, Finished, make_file, tiny_paper
 
 @pytest.fixture(autouse=True)
 def small_data_stands_in() -> Iterator[None]:
-    """The paper's figures stand beside those of small data."""
+    """Let small data stand in for the paper's datasets."""
     with tiny_paper():
         yield
 

@@ -15,7 +15,7 @@ from l2route.graph.build import GraphKind, GraphOptions, build_graph
 from l2route.graph.entry import Entry
 from l2route.graph.report import report
 from l2route.reproduce import jobs
-from l2route.reproduce.jobs import Job, Source, Workshop, paper_index
+from l2route.reproduce.jobs import Job, JobRunner, Source, paper_index
 from l2route.reproduce.plan import Cell, Method
 from paper_runs import MINUTES, make_file
 
@@ -51,15 +51,15 @@ def test_minutes_do_not_make_another_job_of_plain_search(tmp_path: Path) -> None
     assert one == two
 
 
-def test_a_graph_that_was_cut_off_is_built_again(tmp_path: Path) -> None:
+def test_an_incomplete_graph_is_built_again(tmp_path: Path) -> None:
     """An incomplete index in the cache is replaced."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
-    shop = Workshop(source, tmp_path, 0)
+    runner = JobRunner(source, tmp_path, 0)
     job = Job.of(Cell("sift_tiny", "original", 64, 1, 0, 64), Method(""), source, None, 0)
-    first = shop.run(job).arrays["ids"]
+    first = runner.run(job).arrays["ids"]
     (path,) = tmp_path.glob("*.l2r")
     (path / "meta.json").unlink()
-    assert (shop.run(job).arrays["ids"] == first).all()
+    assert (runner.run(job).arrays["ids"] == first).all()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_graphs_are_the_paper_s_to_the_last_edge(
     assert metric != "ip" or report(index.graph).n_unreachable > 0
 
 
-def test_what_was_learned_is_measured_even_if_it_is_worse(
+def test_a_learned_space_is_measured_even_if_it_is_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table shows the learned space, not the plain one that an index would use instead."""
@@ -97,22 +97,22 @@ def test_what_was_learned_is_measured_even_if_it_is_worse(
         return replace(space, rows=rows), replace(report, contests=())
 
     monkeypatch.setattr(jobs, "train", scramble)
-    outcome = Workshop(source, tmp_path, 0).run(job)
-    truth = Workshop(source, tmp_path, 0).truth(source.data.query).ids[:, 0]
+    outcome = JobRunner(source, tmp_path, 0).run(job)
+    truth = JobRunner(source, tmp_path, 0).truth(source.data.query).ids[:, 0]
     assert outcome.facts["is_better"] is False
     assert (outcome.arrays["ids"] == truth).mean() < 0.9
     assert (outcome.arrays["n_computed"] == 128).all()
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
-def test_curves_are_those_of_traces(tmp_path: Path) -> None:
+def test_first_hops_agree_with_traces(tmp_path: Path) -> None:
     """The stored hop per query is the first in its trace that visits the target."""
     source = Source.of(Dataset.read(make_file(tmp_path)))
-    shop = Workshop(source, tmp_path, 0)
+    runner = JobRunner(source, tmp_path, 0)
     cell = Cell("sift_tiny", "original", 64, 1, 0, 64)
     job = Job.of(cell, Method(""), source, None, 0)
-    first = shop.run(job).arrays["first_hop"]
-    found = shop._index(job, None).search(source.data.query, 1, budget=64, trace=True)
+    first = runner.run(job).arrays["first_hop"]
+    found = runner._index(job, None).search(source.data.query, 1, budget=64, trace=True)
     assert found.trace is not None
     targets = exact_neighbors(source.data.base, source.data.query, 1).ids[:, 0]
     trace = found.trace
@@ -120,14 +120,14 @@ def test_curves_are_those_of_traces(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first, expected)
 
 
-def test_the_better_graph_is_the_one_that_plain_search_likes(
+def test_the_better_graph_has_the_higher_recall_of_plain_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The graph with the higher recall on training queries is taken, whatever the test queries."""
+    """The graph is chosen by recall on training queries, independent of the test queries."""
     data = Dataset.read(make_file(tmp_path))
     blind = replace(data, query=np.full_like(data.query, 1e9))
     source = Source.of(data)
-    shop = Workshop(source, tmp_path, 0)
+    runner = JobRunner(source, tmp_path, 0)
     cell = Cell("sift_tiny", "learned", 128, 4, 16, 320)
     method = Method("", space="learned", graph_space="better")
     job = Job.of(cell, method, source, MINUTES, 0)
@@ -138,10 +138,10 @@ def test_the_better_graph_is_the_one_that_plain_search_likes(
         return seen[-1]
 
     monkeypatch.setattr(jobs, "recall_at", record)
-    chosen = shop._graph_space(job)
+    chosen = runner._graph_space(job)
     assert chosen == ("original" if seen[0] >= seen[1] else "pca")
-    assert Workshop(Source(blind, source.digest), tmp_path, 0)._graph_space(job) == chosen
+    assert JobRunner(Source(blind, source.digest), tmp_path, 0)._graph_space(job) == chosen
     for best in (0, 1):
         recalls = iter([0.1, 0.2] if best else [0.2, 0.1])
         monkeypatch.setattr(jobs, "recall_at", lambda *_, r=recalls: next(r))
-        assert shop._graph_space(job) == ("original", "pca")[best]
+        assert runner._graph_space(job) == ("original", "pca")[best]

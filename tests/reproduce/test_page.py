@@ -10,7 +10,7 @@ import pytest
 
 from l2route.data.dataset import Dataset
 from l2route.evaluation.compare import methods
-from l2route.reproduce.jobs import Job, Source, Workshop
+from l2route.reproduce.jobs import Job, JobRunner, Source
 from l2route.reproduce.page import page
 from l2route.reproduce.plan import Cell, Method
 from l2route.reproduce.store import PlannedCell, PlannedTable, Store
@@ -20,8 +20,8 @@ from paper_runs import Finished, make_file
 DATA_FACTS = ("n_base", "n_learn", "n_query", "dim", "metric")
 
 
-def test_the_page_needs_nothing_beside_it(finished: Finished, tmp_path: Path) -> None:
-    """It loads nothing, shows every figure, and its commands name no directory."""
+def test_the_page_is_self_contained(finished: Finished, tmp_path: Path) -> None:
+    """The page loads no other file, shows every figure, and its commands name no directory."""
     path, run = finished.data, tmp_path / "run"
     shutil.copytree(finished.run, run)
     store = Store(run)
@@ -54,10 +54,10 @@ def test_the_page_of_a_run_that_has_only_begun(tmp_path: Path) -> None:
     assert "a &lt; b" in html
 
 
-def test_a_missing_peer_is_skipped_and_said(
+def test_a_missing_library_is_skipped_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other cells are run, and the page says why this one has no result."""
+    """The other cells are run, and the page states why this one has no result."""
 
     def missing(seed: int, minutes: float) -> Any:
         raise ImportError("not installed")
@@ -68,9 +68,9 @@ def test_a_missing_peer_is_skipped_and_said(
     job = Job.of(cell, Method("Annoy", peer="annoy"), source, None, 0)
     store = Store(tmp_path)
     store.create()
-    shop = Workshop(source, tmp_path, 0)
-    store.write(job, shop.run(job))
-    store.write_source(source, shop.truth(source.data.query))
+    runner = JobRunner(source, tmp_path, 0)
+    store.write(job, runner.run(job))
+    store.write_source(source, runner.truth(source.data.query))
     assert not store.is_finished(job.key)
     planned = PlannedCell(cell, "Annoy", job.key, None)
     table = PlannedTable("sota", "sift_tiny", source.digest, "T", "S", "A", "l2route", (planned,))

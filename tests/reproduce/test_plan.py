@@ -1,4 +1,4 @@
-"""The paper's experiments as data: they agree with the paper's own rules, and carry over."""
+"""Laws of the experiment files: they agree with the paper, and apply to other data."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_the_rule_for_k_is_the_papers_but_for_deep_at_four() -> None:
 
 
 def test_data_of_the_same_dimension_has_the_papers_cells() -> None:
-    """k, rDCS and recall are the paper's."""
+    """Cells for data of the paper's dimension have the paper's k, rDCS and recall."""
     experiment = read_experiment("table1")
     ours = cells_for(experiment, "sift", 100_000, 128)
     theirs = [cell for cell in experiment.cells if cell.dataset == "SIFT100K"]
@@ -89,13 +89,13 @@ def test_data_of_another_dimension_has_the_rules_cells_beside_the_papers_figures
     assert (added.k, added.rdcs, added.recall) == (8, 140, None)
 
 
-def test_vectors_too_short_to_compress_are_not() -> None:
-    """Three dimensions have no quarter."""
+def test_short_vectors_are_not_compressed() -> None:
+    """Vectors of 3 dimensions have no cells at compression ×4."""
     assert {c.compression for c in cells_for(read_experiment("table1"), "a", 500, 3)} == {1, 2}
 
 
-def test_data_of_no_kind_has_no_paper_beside_it() -> None:
-    """Cells whose budget leaves nothing to route with are left out."""
+def test_other_data_has_no_figures_of_the_paper() -> None:
+    """Other data has no recall of the paper, and no cells whose budget leaves none for routing."""
     cells = cells_for(read_experiment("table1"), "words", 100_000, 400)
     assert all(cell.recall is None and cell.rdcs >= 1 for cell in cells)
     assert ("learned", 128, 4) in {(c.method, c.budget, c.compression) for c in cells}
@@ -107,7 +107,7 @@ def test_data_of_no_kind_has_no_paper_beside_it() -> None:
     [("sift", "SIFT100K"), ("Glove-50", "GloVe100K"), ("deep96", "DEEP100K"), ("words", None)],
 )
 def test_data_stands_for_what_its_name_starts_with(name: str, kind: str | None) -> None:
-    """Upper and lower case are the same; ten times fewer or more vectors are something else."""
+    """Names are compared without case; data of another size stands for none."""
     found = stands_for(name, 100_000)
     assert stands_for(name, 10_000) is stands_for(name, 1_000_000) is None
     assert (None if found is None else found.name) == kind
@@ -127,7 +127,7 @@ def test_data_stands_for_what_its_name_starts_with(name: str, kind: str | None) 
 def test_a_wrong_file_is_refused(
     table: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is expected and what came is said."""
+    """A file with a wrong value is refused; the error states what was expected and found."""
     cell = {"dataset": "SIFT100K", "method": "plain", "budget": 128, "compression": 1}
     cell |= {"k": 0, "rdcs": 128}
     given = table.get("cells", [{}])
@@ -143,13 +143,13 @@ def test_a_wrong_file_is_refused(
 
 
 def test_an_unknown_experiment_is_refused() -> None:
-    """Its name is said."""
+    """The error names the unknown experiment."""
     with pytest.raises(ValueError, match="got 'dance'"):
         read_experiment("dance")
 
 
-def test_methods_have_a_space_and_an_objective_that_exist() -> None:
-    """Wrong words are refused when a file is read, not hours later."""
+def test_unknown_spaces_and_objectives_are_refused() -> None:
+    """Unknown names are refused when a file is read, not hours later."""
     for wrong in ({"space": "round"}, {"objective": "fame"}, {"graph_space": "flat"}):
         with pytest.raises(ValueError, match="expected a"):
             Method("", **wrong)  # type: ignore[arg-type] # that is what is tested

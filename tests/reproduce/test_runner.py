@@ -10,7 +10,7 @@ import pytest
 
 from l2route.data.dataset import Dataset
 from l2route.files.formats import read_npz
-from l2route.reproduce.jobs import Job, Outcome, Workshop
+from l2route.reproduce.jobs import Job, JobRunner, Outcome
 from l2route.reproduce.runner import run_experiments
 from l2route.reproduce.store import Store
 from l2route.reproduce.summary import summarize
@@ -32,8 +32,8 @@ def test_all_cells_have_a_result(finished: Finished) -> None:
     assert said[-1].now == ""
 
 
-def test_results_are_raw_and_whole(finished: Finished) -> None:
-    """Every query has its answer, counts and time within the budget; the context is beside them."""
+def test_results_are_stored_query_by_query(finished: Finished) -> None:
+    """Every query has its answer, counts within the budget and time; the context is stored too."""
     run, path, _ = finished
     data = Dataset.read(path)
     for facts in (run / "results").glob("*.json"):
@@ -51,26 +51,26 @@ def test_results_are_raw_and_whole(finished: Finished) -> None:
         assert content["job"]["seed"] == 0
 
 
-def test_what_is_finished_is_not_run_again(
+def test_finished_cells_are_not_run_again(
     finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second run does nothing; with another time limit only the learned cells are run."""
+    """A second run computes nothing; with another time limit only learned cells are run."""
     path, run = finished.data, tmp_path / "run"
     shutil.copytree(finished.run, run)
     ran: list[Job] = []
 
-    def record(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+    def record(self: JobRunner, job: Job, on_event: Any = None) -> Outcome:
         ran.append(job)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Workshop, "run", record)
+    monkeypatch.setattr(JobRunner, "run", record)
     run_experiments(["table1"], [path], run, minutes=MINUTES)
     assert not ran
     with pytest.raises(KeyboardInterrupt):
         run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
     assert ran[0].method.space == "learned"
     monkeypatch.setattr(
-        Workshop,
+        JobRunner,
         "run",
         lambda self, job, on_event: (
             ran.append(job)
@@ -98,15 +98,15 @@ def test_a_cell_that_fails_is_skipped_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other cells are run, and the next run computes the skipped one."""
-    data, real = make_file(tmp_path), Workshop.run
+    data, real = make_file(tmp_path), JobRunner.run
 
-    def fail(self: Workshop, job: Job, on_event: Any = None) -> Outcome:
+    def fail(self: JobRunner, job: Job, on_event: Any = None) -> Outcome:
         if job.method.space == "learned" and job.budget == 128:
             raise ValueError("no luck")
         return real(self, job, on_event)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Workshop, "run", fail)
+        patch.setattr(JobRunner, "run", fail)
         run_experiments(["routing"], [data], tmp_path / "run", minutes=MINUTES)
     (table,) = summarize(Store(tmp_path / "run"))
     assert [figure.skipped for figure in table.figures] == [None, "no luck", None, None]

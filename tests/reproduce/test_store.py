@@ -7,7 +7,7 @@ from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from paper_runs import Finished
 
 
-def test_a_cut_off_result_does_not_count(finished: Finished, tmp_path: Path) -> None:
+def test_an_incomplete_result_does_not_count(finished: Finished, tmp_path: Path) -> None:
     """A result without its JSON, or with a truncated file, is not finished."""
     run, _, _ = finished
     key = Store(run).tables()[0].cells[0].key

@@ -10,7 +10,7 @@ from l2route.reproduce.summary import Figure, Gain, as_markdown, cells_of, point
 from paper_runs import Finished
 
 
-def test_tables_are_those_of_the_raw_results(finished: Finished) -> None:
+def test_tables_agree_with_raw_results(finished: Finished) -> None:
     """Recall and gains, ours and the paper's, agree with a slow computation."""
     run, path, _ = finished
     data = Dataset.read(path)
@@ -62,7 +62,7 @@ def make_figure(gain: Gain, over_original: Gain) -> Figure:
         (0.042, 0.043, True),
         (0.0431, 0.043, False),
         (0.0426, 0.043, False),  # the same in print
-        (-0.01, -0.005, False),  # where the paper loses there is nothing to reach
+        (-0.01, -0.005, False),  # the paper's gain is negative
         (None, 0.1, False),
         (0.1, None, False),
     ],

@@ -1,4 +1,4 @@
-"""Laws of the toy example: walks, twins, what is learned and what is drawn."""
+"""Laws of the toy example: points, walks, twins, learning and the picture."""
 
 import sys
 from functools import partial
@@ -29,8 +29,8 @@ SHARES = {
     "learned": pytest.approx(0.98, abs=0.02),
     "learned ends": pytest.approx(0.85, abs=0.07),
 }
-"""Of 2,000 test queries, by `l2route reproduce toy`; learned 0.997 and 0.849 when measured. Seeds
-0 to 4 gave 0.55 to 0.73 for original and 0.992 to 0.999 for learned."""
+"""Shares of 2,000 test queries, by `l2route reproduce toy`; learned 0.997 and 0.849 when measured.
+Seeds 0 to 4 gave 0.55 to 0.73 for original and 0.992 to 0.999 for learned."""
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,13 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def output() -> StringIO:
-    """What the example prints."""
+    """The printed text of the example."""
     return StringIO()
 
 
 @pytest.fixture(scope="module")
 def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the example draws."""
+    """Path of the example's picture."""
     return tmp_path_factory.mktemp("toy") / "new" / "toy.png"
 
 
@@ -58,19 +58,19 @@ def result(picture: Path, output: StringIO) -> Toy:
 
 
 def random_space(seed: int) -> RoutingSpace:
-    """Scores that have nothing to do with the points."""
+    """Random scores, independent of the points."""
     rng = np.random.default_rng(seed)
     rows = pad_rows(rng.normal(size=(toy.N_POINTS, 2)).astype(np.float32))
     return RoutingSpace(rows, 2, "ip", None, rng.normal(size=toy.N_POINTS).astype(np.float32))
 
 
 def visited(graph: Graph, path: list[int]) -> set[int]:
-    """Everything that a walk computes a score of: the start and the neighbours of its stops."""
+    """Vertices that a walk scores: the start and the neighbours of every vertex on its path."""
     return {path[0]} | set(graph.neighbors[path].ravel().tolist()) - {-1}
 
 
 def test_points_are_joined_around_the_gap(world: World) -> None:
-    """33 points, edges both ways, each to at least its four nearest, and none across the gap."""
+    """33 points, symmetric edges to at least the four nearest of each, and none across the gap."""
     points = world.base.vectors()
     assert points.shape == (33, 2)
     assert (world.is_edge == world.is_edge.T).all()
@@ -86,8 +86,8 @@ def test_points_are_joined_around_the_gap(world: World) -> None:
     assert not (right & (starts[:, 1] > 0) & (ends[:, 1] < 0)).any()
 
 
-def test_a_seed_is_a_world() -> None:
-    """The same seed places the same points and draws the same queries; another one others."""
+def test_a_seed_determines_points_and_queries() -> None:
+    """The same seed gives the same points and queries, another seed others."""
     first, again, other = (toy.make_world(seed).base.vectors() for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).all()
@@ -115,14 +115,14 @@ def test_walks_equal_their_slow_twin(seed: int, is_original: bool) -> None:
 
 
 def test_original_walks_that_visit_also_end_there(world: World) -> None:
-    """By true distances nothing is better than the nearest neighbour."""
+    """By true distances a walk that visits the nearest neighbour ends there."""
     walks = toy.walk_greedily(
         world.graph, original_space(world.base), world.base, toy.draw_queries(0)[1]
     )
     assert (walks.visits == walks.ends).all()
 
 
-def test_twins_lead_nobody_astray(world: World) -> None:
+def test_twins_do_not_change_greedy_walks(world: World) -> None:
     """Greedy walks end at the same vertices with twins as without."""
     points, space, queries = world.base.vectors(), random_space(0), toy.draw_queries(0)[1]
     graph = toy.graph_of(toy.with_twins(world.is_edge))
@@ -137,7 +137,7 @@ def test_twins_lead_nobody_astray(world: World) -> None:
 
 
 def test_a_fresh_perceptron_ranks_like_original_distances(world: World) -> None:
-    """Before the first step greedy walks are those by original distances."""
+    """An untrained perceptron gives the greedy walks of the original distances."""
     model = Perceptron(world.base.vectors().copy(), seed=0)
     assert model.network[0].weight.shape == (128, 2)
     space = space_of(model, 2, 2, 1.0, 1)
@@ -149,8 +149,8 @@ def test_a_fresh_perceptron_ranks_like_original_distances(world: World) -> None:
         assert (np.diff(fresh[: toy.N_POINTS][order]) > -1e-4).all()
 
 
-def test_learning_frees_walks(result: Toy) -> None:
-    """Half of the test queries are stuck by original distances, nearly none by learned scores."""
+def test_learning_removes_local_minima(result: Toy) -> None:
+    """Nearly half of the test queries are stuck by original distances, few by learned scores."""
     assert len(result.original.visits) == toy.N_TEST
     assert result.original.visits.mean() == SHARES["original"]
     assert result.learned.visits.mean() == SHARES["learned"]
@@ -158,8 +158,8 @@ def test_learning_frees_walks(result: Toy) -> None:
     assert result.learned.n_scored.mean() < 0.75 * toy.N_POINTS
 
 
-def test_the_query_drawn_is_one_that_learning_helps(result: Toy, world: World) -> None:
-    """It is a test query, stuck originally, that ends at its neighbour by the longest way."""
+def test_learning_helps_the_query_in_the_picture(result: Toy, world: World) -> None:
+    """It is a test query, stuck by original distances, with the longest learned route."""
     test = toy.draw_queries(toy.SEED)[1]
     (number,) = np.flatnonzero((test == result.query).all(axis=1))
     assert not result.original.visits[number]
@@ -169,8 +169,8 @@ def test_the_query_drawn_is_one_that_learning_helps(result: Toy, world: World) -
     assert len(result.learned_path) >= 10
 
 
-def test_what_is_printed(result: Toy, output: StringIO, picture: Path) -> None:
-    """Shares of both, both paths and where the picture is."""
+def test_printed_results(result: Toy, output: StringIO, picture: Path) -> None:
+    """Shares and paths by both scores, and the path of the picture, are printed."""
     printed = output.getvalue()
     assert f"{result.original.visits.mean():.1%}" in printed
     assert f"{result.learned.visits.mean():.1%}" in printed
@@ -216,8 +216,8 @@ def drawing() -> Drawing:
     )
 
 
-def test_panels_say_what_they_show() -> None:
-    """Original left, learned right; titles tell the outcome, routes go through their points."""
+def test_panels_have_titles_and_routes() -> None:
+    """Original is left, learned right; titles state the outcome, routes go through their points."""
     figure = draw_toy(drawing())
     left, right = figure.axes
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
@@ -264,7 +264,7 @@ def test_the_legend_covers_nothing() -> None:
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`l2route reproduce toy` prints shares and draws where it is told to."""
+    """`l2route reproduce toy` prints shares and writes the picture into --out."""
     monkeypatch.setattr(toy, "run_toy", partial(toy.run_toy, steps=100))
     out = tmp_path / "drawn"
     monkeypatch.setattr(sys, "argv", ["l2route", "reproduce", "toy", "--out", str(out)])

@@ -19,7 +19,7 @@ def index() -> RoutingIndex:
 
 @pytest.fixture(scope="session")
 def problem(index: RoutingIndex) -> Problem:
-    """Queries for it."""
+    """Training and validation queries for the index."""
     return pose(index.graph, index.base, words().learn, OPTIONS)
 
 

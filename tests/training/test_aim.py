@@ -1,4 +1,4 @@
-"""Laws of learning for a recall."""
+"""Laws of the training target given as recall@k."""
 
 from dataclasses import replace
 
@@ -32,21 +32,21 @@ def graph() -> RoutingIndex:
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    """What is to be learned on it."""
+    """Training and validation queries for the graph."""
     index = graph()
     return pose(index.graph, index.base, words().learn, OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def plain(problem: Problem) -> RoutingSpace:
-    """Principal components."""
+    """The plain space: PCA to DIM dimensions."""
     return plain_space(problem.base, DIM)
 
 
 def test_the_budget_is_what_the_recall_costs_without_learning(
     problem: Problem, plain: RoutingSpace
 ) -> None:
-    """Vertices scored, mapping the query and true distances, in units of the original dimension."""
+    """The budget pays for routing, projection and rerank, in units of the original dimension."""
     aim = RecallAim(problem, plain, OPTIONS, Clock(None))
     validation = Validation.of(problem.base, problem.validation.queries[CHOOSING])
     searcher = Searcher(problem.graph, plain, problem.base)
@@ -63,8 +63,8 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     assert n_bytes == pytest.approx(expected)
 
 
-def test_the_share_of_least_cost_is_kept(problem: Problem, plain: RoutingSpace) -> None:
-    """The less noise, the fewer bytes are read; what cannot reach the recall is not taken."""
+def test_the_cheapest_interpolation_is_chosen(problem: Problem, plain: RoutingSpace) -> None:
+    """Chosen is the interpolation that reaches the recall with the fewest bytes, or else 0."""
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(len(plain.rows), DIM)).astype(np.float32)
 
@@ -80,7 +80,7 @@ def test_the_share_of_least_cost_is_kept(problem: Problem, plain: RoutingSpace) 
 
 
 def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpace) -> None:
-    """A rival that cannot is no rival; a learned space that cannot has lost."""
+    """A rival out of reach of the recall is not compared; a learned space out of reach loses."""
     noise = np.random.default_rng(0).normal(size=(len(plain.rows), DIM)).astype(np.float32)
     lost = replace(plain, rows=pad_rows(9 * noise), name="lost")
     aim = RecallAim(problem, plain, OPTIONS, Clock(None))
@@ -91,10 +91,10 @@ def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpa
     assert not contest.is_won
 
 
-def test_contests_tell_how_many_queries_decided_them(
+def test_the_number_of_confirming_queries_is_reported(
     problem: Problem, plain: RoutingSpace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where time allows fewer of them than there are, that is the number that is told."""
+    """If there is time for fewer validation queries, the aim reports how many it uses."""
     assert RecallAim(problem, plain, OPTIONS, Clock(None)).n_confirming == 150
     monkeypatch.setattr(RecallAim, "_affordable", lambda *_: 100)
     aim = RecallAim(problem, plain, OPTIONS, Clock(None))
@@ -103,7 +103,7 @@ def test_contests_tell_how_many_queries_decided_them(
 
 
 def test_equal_spaces_are_not_better(problem: Problem, plain: RoutingSpace) -> None:
-    """No query reads fewer bytes, and chance explains that."""
+    """A space compared with itself has the same cost and a p-value of 1."""
     contest = RecallAim(problem, plain, OPTIONS, Clock(None)).contest(
         replace(plain, name="same"), plain
     )
@@ -112,8 +112,10 @@ def test_equal_spaces_are_not_better(problem: Problem, plain: RoutingSpace) -> N
     assert contest.p_value == 1
 
 
-def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: RoutingSpace) -> None:
-    """None of the way ranks like the plain space, all of it is what was best."""
+def test_interpolations_lead_from_the_initial_to_the_best_weights(
+    problem: Problem, plain: RoutingSpace
+) -> None:
+    """Interpolation 0 ranks like the plain space; interpolation 1 has the best validated recall."""
     options = replace(OPTIONS, recall=None, budget=96, steps=30)
     spending = options.spending
     model = make_model(problem, options, spending, plain, 40.0)
@@ -133,7 +135,7 @@ def test_shares_lead_from_the_start_to_the_best(problem: Problem, plain: Routing
 
 
 def test_a_space_learned_for_a_recall_reaches_it_with_fewer_bytes() -> None:
-    """By what searches themselves count, on queries that nothing was chosen on."""
+    """The reported cost agrees with the bytes that searches of the test queries read."""
     index, data = graph(), words()
     options = replace(OPTIONS, steps=400, n_validation=600)
     problem = pose(index.graph, index.base, data.learn, options)
@@ -153,8 +155,8 @@ def test_a_space_learned_for_a_recall_reaches_it_with_fewer_bytes() -> None:
     assert read[0] / read[1] == pytest.approx(report.cost, abs=0.15)
 
 
-def test_what_saves_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index stays as it was, but for the validation queries."""
+def test_a_space_that_is_no_cheaper_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index gets no space, but keeps the validation queries."""
     monkeypatch.setattr(RecallAim, "choose", lambda self, space_at: (0.0, space_at(0.0)))
     index = graph()
     report = index.learn(words().learn, k=K, recall=RECALL, steps=1)
@@ -164,14 +166,14 @@ def test_what_saves_nothing_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("more", [{"budget": 100}, {"rerank": 10}, {"budget": 100, "rerank": 10}])
-def test_a_recall_stands_in_place_of_a_budget(more: dict[str, int]) -> None:
-    """Both at once contradict each other."""
+def test_a_recall_and_a_budget_are_refused_together(more: dict[str, int]) -> None:
+    """A target recall excludes budget and rerank."""
     with pytest.raises(ValueError, match="expected a recall, or else budget and rerank, got both"):
         graph().learn(words().learn, recall=RECALL, **more)
 
 
 @pytest.mark.parametrize("recall", [0.0, -1.0, 1.1, np.nan])
-def test_recalls_are_shares(recall: float) -> None:
-    """Above 0, up to 1."""
+def test_a_recall_out_of_range_is_refused(recall: float) -> None:
+    """A target recall is above 0 and at most 1."""
     with pytest.raises(ValueError, match=r"expected recall in \(0, 1\], got"):
         graph().learn(words().learn, recall=recall)

@@ -25,8 +25,8 @@ from l2route.training.rollout import batches
 from learning import OPTIONS, words
 
 
-def test_a_run_killed_goes_on_to_the_same_losses(index: RoutingIndex, tmp_path: Path) -> None:
-    """A process killed with SIGKILL, started again, has the losses of one that was let be."""
+def test_a_killed_run_resumes_with_the_same_losses(index: RoutingIndex, tmp_path: Path) -> None:
+    """A run killed with SIGKILL and started again has the losses of an uninterrupted run."""
     index.save(tmp_path / "index.l2r")
     np.save(tmp_path / "queries.npy", words().learn[:1000])
 
@@ -62,12 +62,12 @@ def test_a_run_killed_goes_on_to_the_same_losses(index: RoutingIndex, tmp_path: 
 
 
 def without_clock(event: dict[str, float]) -> dict[str, float]:
-    """What a logged event says besides how long it took."""
+    """A logged event without its times."""
     return {name: value for name, value in event.items() if not name.startswith("seconds")}
 
 
 def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> None:
-    """A state of other options or of other queries, or no state at all, is named and refused."""
+    """A checkpoint of other options or queries, or a file that is none, is refused by name."""
     state = tmp_path / "state"
     learn_space(problem, replace(OPTIONS, steps=2), checkpoint=state)
     with pytest.raises(ValueError, match="expected a run with the same options"):
@@ -89,7 +89,7 @@ def test_a_foreign_checkpoint_is_refused(problem: Problem, tmp_path: Path) -> No
 
 
 class Scaled(nn.Module):
-    """A bias per vertex, and so many weights that change nothing."""
+    """A learned bias per vertex, and `n_weights` parameters that do not affect scores."""
 
     def __init__(self, problem: Problem, n_weights: int = 1) -> None:
         super().__init__()
@@ -99,20 +99,20 @@ class Scaled(nn.Module):
         self.weights = nn.Parameter(torch.zeros(n_weights))
 
     def vertices(self) -> tuple[Tensor, Tensor]:
-        """Vectors and biases."""
+        """Vectors [n, dim] and biases [n]."""
         return self.rows, self.bias + self.weights.sum()
 
     def queries(self, queries: Tensor) -> Tensor:
-        """Queries as they are."""
+        """Queries unchanged [batch, dim]."""
         return queries
 
 
 class Renamed(Scaled):
-    """The same under another name."""
+    """The same model under another class name."""
 
 
 def test_a_checkpoint_of_another_model_is_refused(problem: Problem, tmp_path: Path) -> None:
-    """By the class of the model and the shapes of its parameters; the message names both."""
+    """The class and the parameter shapes have to agree; the error names both."""
     state, options = tmp_path / "state", replace(OPTIONS, steps=2)
     learn_space(problem, options, Scaled(problem), checkpoint=state)
     learn_space(problem, options, Scaled(problem), checkpoint=state)
@@ -137,10 +137,10 @@ def test_a_checkpoint_of_another_model_is_refused(problem: Problem, tmp_path: Pa
         learn_space(problem, ffn, checkpoint=state)
 
 
-def test_resuming_computes_no_hops_for_batches_that_are_over(
+def test_resuming_computes_no_hops_for_finished_batches(
     graph: Graph, count_computed: list[int]
 ) -> None:
-    """Skipped batches are those that were drawn, and blocks that only they need stay away."""
+    """A resumed run draws the remaining batches, and computes only the blocks that they need."""
     targets = np.random.default_rng(0).permutation(1200)
 
     def oracle() -> HopOracle:
@@ -158,10 +158,10 @@ def test_resuming_computes_no_hops_for_batches_that_are_over(
         assert len(count_computed) == 1 + np.count_nonzero(np.diff(blocks[first:]))
 
 
-def test_a_run_by_the_clock_goes_on_with_what_it_learned_from(
+def test_a_timed_run_resumes_with_the_same_training_queries(
     index: RoutingIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many queries there was time for stands in the checkpoint; time may tell otherwise now."""
+    """The checkpoint has the number of queries, which a resumed run does not measure again."""
     path = tmp_path / "state"
     fresh = RoutingIndex(index.base, index.graph)
     monkeypatch.setattr(posing, "TRAIN_TIME", 1e-9)
@@ -175,8 +175,8 @@ def test_a_run_by_the_clock_goes_on_with_what_it_learned_from(
         fresh.learn(words().learn, budget=96, minutes=0.2, checkpoint=path)
 
 
-def test_a_flipped_bit_in_a_checkpoint_is_noticed(problem: Problem, tmp_path: Path) -> None:
-    """Wherever it is among the tensors, the file is refused."""
+def test_a_flipped_bit_in_a_checkpoint_is_detected(problem: Problem, tmp_path: Path) -> None:
+    """A checkpoint with one flipped bit in a tensor is refused."""
     path = tmp_path / "state"
     options = replace(OPTIONS, steps=2)
     learn_space(problem, options, checkpoint=path)
@@ -193,7 +193,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(problem: Problem, tmp_path: Pa
 
 
 def origin_of(content: dict[str, Any]) -> tuple[Origin, Sizes]:
-    """The run that a checkpoint says it belongs to."""
+    """The run that a checkpoint belongs to, and its sizes."""
     origin = Origin(**{each.name: content[each.name] for each in fields(Origin)})
     return origin, Sizes(**content["sizes"])
 
@@ -221,7 +221,7 @@ FORGED: list[tuple[str, Any]] = [
 def test_forged_checkpoints_are_refused(
     problem: Problem, tmp_path: Path, name: str, value: object
 ) -> None:
-    """A state that no run has made, its digest correct, is one clear error and no endless run."""
+    """A state with an impossible or missing value is refused, even if its digest is correct."""
     path = tmp_path / "state"
     options = replace(OPTIONS, steps=2)
     learn_space(problem, options, checkpoint=path)
@@ -237,8 +237,8 @@ def test_forged_checkpoints_are_refused(
         learn_space(problem, options, checkpoint=path)
 
 
-def test_what_a_checkpoint_has_reached_is_measured_anew(problem: Problem, tmp_path: Path) -> None:
-    """Weights that are no good are reported as no good, whatever run they come from."""
+def test_the_recall_of_a_checkpoint_is_measured_again(problem: Problem, tmp_path: Path) -> None:
+    """A resumed run does not trust a stored recall: spoiled weights are reported as worse."""
     path = tmp_path / "state"
     options = replace(OPTIONS, steps=2)
     learn_space(problem, options, checkpoint=path)

@@ -1,4 +1,4 @@
-"""Laws of what learning takes: memory that is told before, and time."""
+"""Laws of the memory that learning is expected to take, and of the clock."""
 
 import logging
 import subprocess
@@ -20,8 +20,8 @@ from l2route.training.footprint import (
 from l2route.training.oracle import BLOCK_TARGETS
 
 
-def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of what is free, 6 GiB at the most, one block at the least; or what an option says."""
+def test_memory_for_hops_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hops take half of the free memory, at most 6 GiB, or `memory_gb`; at least one block."""
     block = 1000 * BLOCK_TARGETS // 2
     monkeypatch.setattr(footprint, "available_bytes", lambda: 10 * block)
     assert max_hop_blocks(1000, None) == 5
@@ -32,7 +32,7 @@ def test_hops_take_what_is_free_or_what_is_said(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_features_are_as_wide_as_expected() -> None:
-    """The number of features that memory is reckoned with is the number that there are."""
+    """The expected memory assumes the number of features that a vertex has."""
     vectors = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     graph = RoutingIndex.build(vectors, degree=4, ef_construction=20, entry=0, refine=False).graph
     for with_products in (False, True):
@@ -42,7 +42,7 @@ def test_features_are_as_wide_as_expected() -> None:
 
 
 def test_the_expected_peak_is_about_the_peak() -> None:
-    """What a process takes while it learns is what was expected, within a half."""
+    """The peak memory of a learning process is within half of the expected one."""
     script = """
 import re, numpy as np
 import torch
@@ -65,8 +65,8 @@ print(expected_bytes(40_000, 64, 40_000, memory_gb=0.5), peak() - before)
     assert expected == expected_bytes(40_000, 64, 40_000, memory_gb=0.5)
 
 
-def test_the_peak_is_told_before_learning_starts(caplog: pytest.LogCaptureFixture) -> None:
-    """In the log of the program that learns, by the size of what will be held."""
+def test_the_expected_memory_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """`learn` logs the memory that it is expected to take."""
     rng = np.random.default_rng(0)
     base, queries = (rng.normal(size=(n, 8)).astype(np.float32) for n in (500, 400))
     with caplog.at_level(logging.INFO, logger="l2route"):
@@ -75,7 +75,7 @@ def test_the_peak_is_told_before_learning_starts(caplog: pytest.LogCaptureFixtur
 
 
 def test_a_clock_counts_from_its_start() -> None:
-    """Seconds that are charged count too; without a limit nothing is short."""
+    """Charged seconds count as spent; without a limit, time left and allowances are None."""
     clock = Clock(1.0)
     clock.charge(45.0)
     left = clock.left()

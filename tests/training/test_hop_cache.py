@@ -1,4 +1,4 @@
-"""Laws of hops kept on disk: read, damaged, half written."""
+"""Laws of the cache of hops on disk: reading, damage, incomplete writes."""
 
 import os
 import time
@@ -43,10 +43,10 @@ def test_blocks_of_a_cache_are_mapped(graph: Graph, tmp_path: Path) -> None:
     assert isinstance(block.base, np.memmap)
 
 
-def test_only_the_same_question_finds_an_answer(
+def test_other_inputs_miss_the_cache(
     graph: Graph, tmp_path: Path, count_computed: list[int]
 ) -> None:
-    """Another graph, other targets, another margin and, with one, another entry: all are asked."""
+    """Another graph, target or margin, and with a margin another entry, is computed anew."""
     other = random_graph(2, 1200, 3)
     moved = graph.entered_at([5])
     asked: list[tuple[Graph, int, int | None]] = [
@@ -86,7 +86,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_file_is_replaced(
     graph: Graph, tmp_path: Path, count_computed: list[int], damage: Callable[[bytes], bytes]
 ) -> None:
-    """A file that is not what was written is computed again and replaced, whatever it holds."""
+    """A block whose file was changed in any way is computed again and replaced."""
     sound = HopOracle(graph, np.arange(9), cache=tmp_path).block(0)
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_replaced(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [content]
 
 
-def test_what_is_no_file_is_not_read(graph: Graph, tmp_path: Path) -> None:
+def test_only_regular_files_are_read(graph: Graph, tmp_path: Path) -> None:
     """A named pipe in the place of a block is replaced; a directory is refused, not removed."""
     sound = HopOracle(graph, np.arange(9), cache=tmp_path).block(0)
     (file,) = tmp_path.iterdir()
@@ -143,7 +143,7 @@ CRASHES: dict[str, tuple[object, str, Callable[..., None]]] = {
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child starts no thread
 @pytest.mark.parametrize("crash", CRASHES)
 def test_a_crash_leaves_a_block_or_none(graph: Graph, tmp_path: Path, crash: str) -> None:
-    """A process that dies in any step of a write leaves a cache that answers right."""
+    """A process that dies in any step of a write leaves a cache that gives correct hops."""
     child = os.fork()
     if child == 0:
         owner, name, replacement = CRASHES[crash]
@@ -162,8 +162,8 @@ def test_a_crash_leaves_a_block_or_none(graph: Graph, tmp_path: Path, crash: str
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
-def test_a_writer_at_work_is_left_alone(graph: Graph, tmp_path: Path) -> None:
-    """A young half-written file may have a living writer, so it stays."""
+def test_recent_partial_files_are_kept(graph: Graph, tmp_path: Path) -> None:
+    """A recent partial file may have an active writer, so it is not removed."""
     young = tmp_path / "0123.partial"
     young.write_bytes(b"half")
     HopOracle(graph, np.arange(9), cache=tmp_path)
@@ -173,7 +173,7 @@ def test_a_writer_at_work_is_left_alone(graph: Graph, tmp_path: Path) -> None:
 def test_a_failed_write_leaves_nothing(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk raises, and no half-written file stays behind."""
+    """A full disk raises an error, and no partial file remains."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

@@ -19,10 +19,10 @@ from learning import ENOUGH, OPTIONS, words
 
 
 def test_index_learns_saves_and_searches(index: RoutingIndex, tmp_path: Path) -> None:
-    """Learn adds a space that searches use, that is saved and loaded, and that can be left out."""
+    """`learn` adds a space that searches use by default, and that is saved and loaded."""
     data = words()
     fresh = RoutingIndex(index.base, index.graph)
-    rerank = np.int64(9)  # as good as any integer, also in what is saved
+    rerank = np.int64(9)  # any integer type is accepted, and can be saved
     report = fresh.learn(
         data.learn, OPTIONS, rerank=rerank, steps=ENOUGH, log=tmp_path / "log.jsonl"
     )
@@ -40,7 +40,7 @@ def test_index_learns_saves_and_searches(index: RoutingIndex, tmp_path: Path) ->
     assert lines[-1]["step"] == ENOUGH
 
 
-def test_what_searches_use_is_only_replaced_by_better(
+def test_a_learned_space_is_replaced_only_by_a_better_one(
     index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second run has to beat the space of the first one too, compressed or not."""
@@ -60,7 +60,7 @@ def test_what_searches_use_is_only_replaced_by_better(
 
 
 def test_short_vectors_have_to_beat_the_original_ones(index: RoutingIndex) -> None:
-    """What was learned in three dimensions is better than their PCA, and of no use at all."""
+    """A space of three dimensions is not kept if it loses to the original vectors."""
     data = words()
     fresh = RoutingIndex(index.base, index.graph)
     report = fresh.learn(data.learn, budget=96, dim=3, steps=30)
@@ -71,23 +71,23 @@ def test_short_vectors_have_to_beat_the_original_ones(index: RoutingIndex) -> No
     assert [space.name for space in fresh.spaces] == ["original"]
 
 
-def test_what_is_no_better_changes_nothing(
+def test_a_run_that_is_no_better_changes_nothing(
     index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither spaces nor queries kept to measure on, nor settings found with them."""
+    """Spaces, validation queries and settings of the index stay the same."""
     data = words()
     fresh = RoutingIndex(index.base, index.graph)
     fresh.validate_with(data.query)
     fresh.setting(0.5)
     before, kept = fresh.info(), fresh.validation
-    monkeypatch.setattr(running.Run, "share", lambda _: 1.0)  # not a step
+    monkeypatch.setattr(running.Run, "share", lambda _: 1.0)  # takes no step
     assert not fresh.learn(data.learn, budget=96, steps=1).is_better
     assert fresh.info() == before
     assert fresh.validation is kept
 
 
-def test_known_neighbours_are_called_as_answers_call_them(index: RoutingIndex) -> None:
-    """In an index whose vertices have other numbers too: the same is learned as without them."""
+def test_known_neighbours_are_given_by_label(index: RoutingIndex) -> None:
+    """In a renumbered index, given neighbours lead to the same space as computed ones."""
     data = words()
     truth = exact_neighbors(data.base, data.learn, 1).ids
     learned = []
@@ -100,11 +100,11 @@ def test_known_neighbours_are_called_as_answers_call_them(index: RoutingIndex) -
     np.testing.assert_array_equal(learned[0].rows, learned[1].rows)
 
 
-def test_a_model_of_ones_own(index: RoutingIndex) -> None:
+def test_a_custom_model(index: RoutingIndex) -> None:
     """An nn.Module with two methods learns like the built-in ones; anything else is refused."""
 
     class Biases(nn.Module):
-        """A bias per vertex."""
+        """A learned bias per vertex."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -113,11 +113,11 @@ def test_a_model_of_ones_own(index: RoutingIndex) -> None:
             self.bias = nn.Parameter(torch.zeros(len(vectors)))
 
         def vertices(self) -> tuple[Tensor, Tensor]:
-            """Vectors and biases."""
+            """Vectors [n, dim] and biases [n]."""
             return self.rows, self.bias
 
         def queries(self, queries: Tensor) -> Tensor:
-            """Queries as they are."""
+            """Queries unchanged [batch, dim]."""
             return queries
 
     fresh = RoutingIndex(index.base, index.graph)
@@ -132,10 +132,10 @@ def test_a_model_of_ones_own(index: RoutingIndex) -> None:
 
 
 def test_a_query_map_that_is_not_affine_is_refused(index: RoutingIndex) -> None:
-    """Before the first step, and at the next validation if it only bends while learning."""
+    """It is refused before the first step, or at the first validation after it became nonlinear."""
 
     class Bent(nn.Module):
-        """Queries plus a share of their tanh."""
+        """A model that maps queries to themselves plus a multiple of their tanh."""
 
         def __init__(self, share: float) -> None:
             super().__init__()
@@ -143,11 +143,11 @@ def test_a_query_map_that_is_not_affine_is_refused(index: RoutingIndex) -> None:
             self.share = nn.Parameter(torch.full((index.dim,), share))
 
         def vertices(self) -> tuple[Tensor, Tensor]:
-            """Constants."""
+            """Constant vectors and biases."""
             return self.rows, torch.zeros(len(self.rows))
 
         def queries(self, queries: Tensor) -> Tensor:
-            """Not affine, unless the share is 0."""
+            """Not affine, unless the factor is 0."""
             return queries + self.share * torch.tanh(10 * queries)
 
     events, queries = list[Event](), words().learn[:1000]

@@ -42,7 +42,7 @@ NAMES = [each.name for each in fields(LearnOptions)]
     ],
 )
 def test_bad_options_are_refused(changes: dict[str, Any], message: str) -> None:
-    """An option out of range is named, with what was expected and what was given."""
+    """The error for an option out of range names it, the range and the value."""
     with pytest.raises(ValueError, match=message):
         replace(OPTIONS, **changes)
 
@@ -63,12 +63,12 @@ def test_ranges_are_of_options() -> None:
     ],
 )
 def test_budget_and_rerank_have_defaults(given: dict[str, Any], spending: Spending) -> None:
-    """256 in total, and max(8, k) of them reranked."""
+    """By default the budget is 256 and the rerank max(8, k)."""
     assert LearnOptions(**given).spending == spending
 
 
 def test_keywords_are_the_fields() -> None:
-    """`learn` takes every option by name, of the field's type; a model may also be one's own."""
+    """`learn` takes every option as a keyword of the field's type; a model may also be custom."""
     keywords, types = LearnKeywords.__annotations__, get_type_hints(LearnOptions)
     assert list(keywords) == NAMES
     for name in NAMES:
@@ -76,7 +76,7 @@ def test_keywords_are_the_fields() -> None:
 
 
 def test_keywords_override_options() -> None:
-    """Those that are given, and only those."""
+    """Keywords change the fields that they name, and no others."""
     options, model = with_keywords(LearnOptions(k=3, seed=5), {"k": 4, "model": "ffn"})
     assert options == LearnOptions(k=4, seed=5, model="ffn")
     assert model is None
@@ -85,7 +85,7 @@ def test_keywords_override_options() -> None:
 
 
 def test_unknown_keywords_are_named(index: RoutingIndex) -> None:
-    """With all that there are."""
+    """The error names the unknown keyword and lists all options."""
     with pytest.raises(
         TypeError, match=r"expected options of learning \(budget, .*\), got 'budgt'"
     ):
@@ -93,7 +93,7 @@ def test_unknown_keywords_are_named(index: RoutingIndex) -> None:
 
 
 def test_every_option_is_described() -> None:
-    """By one sentence, which is the first of the docstring under the field."""
+    """The description is the first sentence of the docstring under the field."""
     described = descriptions()
     assert list(described) == NAMES
     assert all(text.endswith(".") and len(text) > 10 for text in described.values())

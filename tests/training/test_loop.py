@@ -1,4 +1,4 @@
-"""Laws of learning on a few thousand vectors: what is learned, and that it is reproducible."""
+"""Laws of training on a few thousand vectors: gains, reproducibility, time limits."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from learning import ENOUGH, OPTIONS, losses, words
 
 
 def test_learning_beats_the_plain_graph(problem: Problem) -> None:
-    """On queries that neither taught nor chose it, recall rises by points, beyond doubt."""
+    """On the confirming queries recall rises by more than 0.05, and the space is kept."""
     _, report = learn_space(problem, replace(OPTIONS, steps=ENOUGH))
     assert report.is_better
     assert report.learned > report.plain + 0.05
@@ -30,7 +30,7 @@ def test_learning_beats_the_plain_graph(problem: Problem) -> None:
 
 
 def test_learning_on_hnsw_descends_through_its_layers() -> None:
-    """Walks and validation start at the top as searches do, and recall rises there too."""
+    """Walks and validation start in the top layer as searches do, and recall rises."""
     index = RoutingIndex.build(words().base, graph="hnsw", degree=8, ef_construction=60)
     problem = pose(index.graph, index.base, words().learn, OPTIONS)
     _, report = learn_space(problem, replace(OPTIONS, steps=2 * ENOUGH))
@@ -54,8 +54,8 @@ def test_threads_change_no_loss(problem: Problem, model: Any, hidden_dim: int | 
     assert one == two
 
 
-def test_another_seed_learns_otherwise(problem: Problem) -> None:
-    """Seeds matter, however large: batches and walks differ."""
+def test_another_seed_gives_other_losses(problem: Problem) -> None:
+    """Runs with other seeds, also very large ones, have other losses."""
     options = replace(OPTIONS, steps=3)
     first = losses(problem, options)
     for seed in (1, 2**62):
@@ -79,7 +79,7 @@ def test_a_cache_changes_nothing_but_the_time(index: RoutingIndex, tmp_path: Pat
 
 
 def test_tensorboard_shows_the_run(problem: Problem, tmp_path: Path) -> None:
-    """Where TensorBoard is installed, its events stand beside the log and say the same."""
+    """If TensorBoard is installed, its events have the recalls of the log."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = losses(problem, replace(OPTIONS, steps=4), log=tmp_path / "log.jsonl")
     board = accumulator.EventAccumulator(str(tmp_path / "log.jsonl.tb"))
@@ -89,8 +89,8 @@ def test_tensorboard_shows_the_run(problem: Problem, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("objective", ["teacher", "topk"])
-def test_other_objectives_learn(problem: Problem, objective: Any) -> None:
-    """Teacher forcing and top-k only run, and change the model."""
+def test_other_objectives_run(problem: Problem, objective: Any) -> None:
+    """Teacher forcing and the top-k term alone run to the end with finite losses."""
     events = losses(problem, replace(OPTIONS, objective=objective, steps=10))
     assert events[-1].step == 10
     assert all(np.isfinite(event.routing) and np.isfinite(event.topk) for event in events)
@@ -98,18 +98,18 @@ def test_other_objectives_learn(problem: Problem, objective: Any) -> None:
 
 @pytest.mark.parametrize("more", [{}, {"k": 5, "recall": 0.8}, {"model": "ffn"}])
 def test_minutes_are_kept(index: RoutingIndex, more: dict[str, Any]) -> None:
-    """Set-up, steps, choosing and confirming together end when the time is over, or soon after."""
+    """Set-up, steps, choosing and confirming end at the time limit, or soon after."""
     fresh = RoutingIndex(index.base, index.graph)
     report, seconds = timed(lambda: fresh.learn(words().learn, minutes=0.1, **more))
-    assert report.n_steps > 0 or "recall" in more  # which may leave no time for steps
+    assert report.n_steps > 0 or "recall" in more  # calibration may leave no time for steps
     assert report.seconds <= seconds
     assert seconds < 6 + 10
 
 
-def test_a_long_step_is_not_begun_when_time_is_short(
+def test_a_step_that_would_exceed_the_time_limit_is_not_taken(
     index: RoutingIndex, problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run whose next step would end after its time is over ends before it."""
+    """A run ends before a step that is expected to end after the time limit."""
     clock = Clock(0.1)
     learn = running.Run._learn
 
@@ -126,8 +126,8 @@ def test_a_long_step_is_not_begun_when_time_is_short(
     assert 5 < report.n_steps < 20
 
 
-def test_a_run_ends_after_so_many_epochs(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time that is left is not used; the schedule has come to its end by then."""
+def test_epochs_limit_a_run(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run ends after the given epochs, but not before MIN_STEPS, even if time is left."""
     monkeypatch.setattr(running, "MIN_STEPS", 10)
     batch_size = len(problem.train) // 10
     options = replace(OPTIONS, steps=None, minutes=60.0, epochs=3.0, batch_size=batch_size)
@@ -139,14 +139,14 @@ def test_a_run_ends_after_so_many_epochs(problem: Problem, monkeypatch: pytest.M
 
 
 def test_divergence_is_survived(problem: Problem) -> None:
-    """An absurd step size returns to the best state and never below the start."""
+    """With a far too large learning rate, a run returns weights no worse than the initial ones."""
     _, report = learn_space(problem, replace(OPTIONS, learning_rate=10.0))
     start = losses(problem, replace(OPTIONS, steps=1, learning_rate=1e-9))[0].recall
     assert report.learned >= start - 0.01
 
 
-def test_the_topk_term_weighs_more_where_walks_are_long_or_vectors_short() -> None:
-    """Its weight grows with the scores of a walk and with D/d; without routing it stays."""
+def test_the_weight_of_the_topk_term() -> None:
+    """The weight is proportional to the scores per walk and to D/d, for every objective."""
     options = replace(OPTIONS, topk_weight=0.5)
     assert WalkOptions.of(options, 100, 8, 50).topk_weight == 50
     assert WalkOptions.of(options, 200, 8, 50).topk_weight == 100

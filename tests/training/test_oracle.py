@@ -26,7 +26,7 @@ from l2route.training.oracle import (
 
 
 @given(graph=graphs, data=st.data())
-def test_hops_are_those_of_a_plain_search(graph: Graph, data: st.DataObject) -> None:
+def test_hops_equal_a_breadth_first_search(graph: Graph, data: st.DataObject) -> None:
     """Every query's hops are those of a breadth-first search for its target alone."""
     targets = targets_in(graph, data)
     oracle = HopOracle(graph, targets)
@@ -35,7 +35,7 @@ def test_hops_are_those_of_a_plain_search(graph: Graph, data: st.DataObject) -> 
 
 
 def test_targets_fill_several_blocks(graph: Graph) -> None:
-    """Distinct targets stand sorted in blocks of 512; queries find theirs, repeated ones too."""
+    """Distinct targets are sorted into blocks of 512; equal targets share a column."""
     targets = np.random.default_rng(2).integers(1200, size=3000)
     oracle = HopOracle(graph, targets)
     assert oracle.n_blocks == -(-len(np.unique(targets)) // BLOCK_TARGETS) == 3
@@ -50,14 +50,14 @@ def test_targets_fill_several_blocks(graph: Graph) -> None:
 
 
 def test_long_paths_count_as_the_most_hops() -> None:
-    """On a chain, hops are exact up to 13, MAX_HOPS beyond, and there is no way back."""
+    """On a directed chain, hops are exact up to 13, MAX_HOPS beyond, unreachable backwards."""
     hops = hops_of(HopOracle(chain(40), np.array([30])), 0)
     expected = [min(30 - v, MAX_HOPS) if v <= 30 else UNREACHABLE for v in range(40)]
     np.testing.assert_array_equal(hops, expected)
 
 
 def test_columns_without_a_target_are_unreachable(graph: Graph) -> None:
-    """In a block that is not full no vertex reaches the columns that have no target."""
+    """In a block that is not full, columns without a target read as unreachable."""
     block = HopOracle(graph, np.arange(100)).block(0)
     assert (decode_hops(block, 100) == UNREACHABLE).all()
     assert (decode_hops(block, 511) == UNREACHABLE).all()
@@ -71,7 +71,7 @@ def test_no_queries_need_no_blocks(graph: Graph) -> None:
 
 
 def test_memory_holds_the_blocks_used_last(graph: Graph, count_computed: list[int]) -> None:
-    """At most max_blocks are held, those asked for last, and only others are computed again."""
+    """The max_blocks blocks used last are held; only others are computed again."""
     oracle = HopOracle(graph, np.arange(1200), max_blocks=2)
     for block, n_computed in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4), (0, 4), (2, 5)]:
         oracle.block(block)
@@ -80,13 +80,13 @@ def test_memory_holds_the_blocks_used_last(graph: Graph, count_computed: list[in
 
 
 def test_blocks_are_read_only(graph: Graph, tmp_path: Path) -> None:
-    """A block is shared, so nobody may write into it, computed or mapped."""
+    """Blocks are shared, so they are read-only, computed or mapped."""
     for _ in range(2):
         assert not HopOracle(graph, np.arange(9), cache=tmp_path).block(0).flags.writeable
 
 
 def test_two_threads_compute_a_block_once(graph: Graph, count_computed: list[int]) -> None:
-    """Threads that ask for a block at the same time get the same one, computed once."""
+    """Threads that request a block at the same time get the same array, computed once."""
     oracle = HopOracle(graph, np.arange(1200))
     barrier = Barrier(8)
 
@@ -100,7 +100,7 @@ def test_two_threads_compute_a_block_once(graph: Graph, count_computed: list[int
     assert all(a is b for answer in answers for a, b in zip(answer, answers[0], strict=True))
 
 
-def test_an_error_reaches_all_and_is_forgotten(
+def test_a_failed_block_can_be_computed_again(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A computation that fails raises, and the next one may succeed."""
@@ -116,8 +116,8 @@ def _raise_memory_error(*_: object) -> None:
     raise MemoryError
 
 
-def test_prefetch_holds_what_is_asked_next(graph: Graph, count_computed: list[int]) -> None:
-    """Prefetched blocks are there; more than can be held are refused."""
+def test_prefetched_blocks_are_held(graph: Graph, count_computed: list[int]) -> None:
+    """Prefetched blocks are not computed again; more than max_blocks are refused."""
     oracle = HopOracle(graph, np.arange(1200), max_blocks=2, n_threads=2)
     oracle.prefetch([2, 0, 2])
     assert sorted(count_computed) == [0, 1024]
@@ -129,7 +129,7 @@ def test_prefetch_holds_what_is_asked_next(graph: Graph, count_computed: list[in
 
 
 @given(graph=graphs, margin=st.integers(0, 20), data=st.data())
-def test_pruning_keeps_what_its_rule_keeps(graph: Graph, margin: int, data: st.DataObject) -> None:
+def test_pruning_follows_its_rule(graph: Graph, margin: int, data: st.DataObject) -> None:
     """Pruned hops are the full ones on paths within the margin, and unreachable elsewhere."""
     targets = targets_in(graph, data)
     full, pruned = HopOracle(graph, targets), HopOracle(graph, targets, margin=margin)
@@ -143,7 +143,7 @@ def test_pruning_keeps_what_its_rule_keeps(graph: Graph, margin: int, data: st.D
 
 @given(graph=graphs, data=st.data())
 def test_pruning_keeps_the_best_paths(graph: Graph, data: st.DataObject) -> None:
-    """With no margin at all, a shortest path leads hop by hop from the entry to each target."""
+    """With margin 0, every reachable target keeps a shortest path from the entry."""
     targets = targets_in(graph, data)
     oracle = HopOracle(graph, targets, margin=0)
     depth = hops_from(graph, graph.entries)
@@ -161,7 +161,7 @@ def test_pruning_keeps_the_best_paths(graph: Graph, data: st.DataObject) -> None
 @settings(max_examples=30)
 @given(n=st.integers(1, 40), share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_packing_loses_nothing(n: int, share: float, seed: int) -> None:
-    """A packed block unpacks to itself, and is smaller by the words that nothing reaches."""
+    """A packed block unpacks to itself, and stores no words of 64 unreachable targets."""
     rng = np.random.default_rng(seed)
     block = rng.integers(2**63, size=(n, 8, 4)).astype(np.uint64)
     is_gone = rng.random((n, 8)) < share
@@ -171,8 +171,8 @@ def test_packing_loses_nothing(n: int, share: float, seed: int) -> None:
     np.testing.assert_array_equal(unpack_words(packed, n), block)
 
 
-def test_wrong_questions_are_refused(graph: Graph, tmp_path: Path) -> None:
-    """What cannot be answered is refused, stating what was expected."""
+def test_bad_arguments_are_refused(graph: Graph, tmp_path: Path) -> None:
+    """Targets, blocks, columns and sizes out of range are refused; the error states the range."""
     targets = np.arange(9)
     with pytest.raises(ValueError, match=r"expected targets in \[0, 1200\), got 3 to 1200"):
         HopOracle(graph, np.array([3, 1200]))

@@ -1,4 +1,4 @@
-"""A small run, pinned from both sides: losses, recall and the temperature that was calibrated."""
+"""Losses, recall and calibrated sharpness of a small run, pinned from both sides."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ PINNED = {
 """Measured value and tolerance. Losses are means of batches; the last ones of ten validations.
 
 Runs whose sharpness differs by a millionth, as after other rounding, have the same figures to four
-digits. Outside are a gradient of the other sign (last loss 42.0, recall 0.386),
+digits. Outside of the tolerances are a gradient of the other sign (last loss 42.0, recall 0.386),
 hops to other targets (first loss 71.1), noise of temperature 1 (last loss 28.8, found 0.376), three
 times the sharpness (first loss 82.9), no gradient in queries (last loss 36.5), no top-k term (last
 top-k loss 0.143).
@@ -30,7 +30,7 @@ top-k loss 0.143).
 
 
 def test_a_small_run_is_pinned(index: RoutingIndex) -> None:
-    """Same graph, queries, options and seed: the same losses and recall, but for rounding."""
+    """The same graph, queries, options and seed give the same losses and recall, up to rounding."""
     events: list[Event] = []
     _, report = train(index.graph, index.base, words().learn, OPTIONS, on_event=events.append)
     last = events[-10:]
@@ -47,6 +47,6 @@ def test_a_small_run_is_pinned(index: RoutingIndex) -> None:
 
 
 def pinned(name: str) -> tuple[float, float, float]:
-    """What `pytest.approx` takes: value, relative and absolute tolerance."""
+    """Value, relative and absolute tolerance, as `pytest.approx` takes them."""
     value, tolerance = PINNED[name]
     return value, 0.0, tolerance

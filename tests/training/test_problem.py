@@ -1,4 +1,4 @@
-"""Laws of what is to be learned: queries, base vectors that serve as such, hubs."""
+"""Laws of problems: training queries, base vectors as training queries, hubs."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,14 +21,14 @@ from l2route.training.footprint import max_hop_blocks
 from l2route.training.options import LearnOptions
 from l2route.training.oracle import BLOCK_TARGETS
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem, pose
-from l2route.training.start import N_ASKED, find_hubs
+from l2route.training.start import N_SAMPLED, find_hubs
 
 OPTIONS = LearnOptions(budget=48, rerank=4, n_validation=200)
 DIM = 8
 
 
 def draw(n: int, seed: int, shift: float = 0.0) -> NDArray[np.float32]:
-    """Normal vectors, moved along the diagonal."""
+    """Normal vectors, each coordinate shifted [n, DIM]."""
     return (np.random.default_rng(seed).normal(size=(n, DIM)) + shift).astype(np.float32)
 
 
@@ -39,33 +39,33 @@ def index() -> RoutingIndex:
 
 
 def pose_on(index: RoutingIndex, queries: NDArray[np.float32], options: LearnOptions) -> Problem:
-    """What these queries ask of the index."""
+    """The problem of these queries on the index's graph."""
     return pose(index.graph, index.base, queries, options)
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("seed", range(3))
-def test_queries_of_the_same_kind_look_alike(metric: Metric, seed: int) -> None:
-    """Queries drawn as base vectors are look like them, whatever the sizes of both."""
+def test_queries_of_the_same_distribution_look_alike(metric: Metric, seed: int) -> None:
+    """Queries of the distribution of base vectors are recognised, whatever their number."""
     base = BaseVectors.of(draw(3000, 10 + seed), metric)
     for n in (500, 6000):
         assert look_alike(base, draw(n, 20 + seed), draw(300, 30 + seed), seed)
 
 
 @pytest.mark.parametrize("shift", [-2.0, 1.5])
-def test_queries_from_elsewhere_do_not(shift: float) -> None:
-    """Queries of another distribution are nearer to each other than to base vectors."""
+def test_queries_of_another_distribution_do_not_look_alike(shift: float) -> None:
+    """Shifted queries, nearer to each other than to base vectors, do not look like them."""
     base = BaseVectors.of(draw(3000, 1), "l2")
     assert not look_alike(base, draw(3000, 2, shift), draw(300, 3, shift), 0)
 
 
-def test_by_inner_product_nothing_looks_alike() -> None:
-    """A vector need not be its own best match, so that base vectors are no queries."""
+def test_by_inner_product_queries_never_look_alike() -> None:
+    """By inner product base vectors are not used as queries, whatever the distribution."""
     assert not look_alike(BaseVectors.of(draw(3000, 1), "ip"), draw(3000, 2), draw(300, 3), 0)
 
 
-def test_base_vectors_join_the_queries(index: RoutingIndex) -> None:
-    """They come after the queries, hidden from their own walks; off, only queries are there."""
+def test_base_vectors_are_training_queries_too(index: RoutingIndex) -> None:
+    """They follow the queries, hidden from their own walks, unless the option is off."""
     queries = draw(1000, 1)
     both = pose_on(index, queries, OPTIONS)
     alone = pose_on(index, queries, replace(OPTIONS, learns_from_base=False))
@@ -78,13 +78,13 @@ def test_base_vectors_join_the_queries(index: RoutingIndex) -> None:
     vectors = index.base.vectors()
     np.testing.assert_array_equal(both.train[n:], vectors[both.hidden[n:]])
     np.testing.assert_array_equal(both.nearest, alone.nearest)
-    assert 0 not in both.hidden  # walks begin there
+    assert 0 not in both.hidden  # the entry point
     elsewhere = pose_on(index, draw(1000, 1, shift=3.0), OPTIONS)
     assert len(elsewhere.train) == 800
 
 
-def test_a_base_vector_asks_for_its_nearest(index: RoutingIndex) -> None:
-    """Its target is the nearest of its neighbours, which in most cases is the nearest of all."""
+def test_the_target_of_a_base_vector(index: RoutingIndex) -> None:
+    """The target is the nearest graph neighbour, in over 95% of cases the nearest vector of all."""
     vectors = index.base.vectors()
     others = nearest_others(index.graph, index.base, OPTIONS)
     ids, nearest = base_as_queries(index.graph, others, np.zeros(0, np.int64), 4)
@@ -100,8 +100,8 @@ def test_a_base_vector_asks_for_its_nearest(index: RoutingIndex) -> None:
     assert (distances.argmin(axis=1)[ids] == nearest).mean() > 0.95
 
 
-def test_a_vector_without_neighbours_asks_nothing() -> None:
-    """Of three vertices in a row, the last has no way out and the first is the entry."""
+def test_entry_points_and_dead_ends_are_no_training_queries() -> None:
+    """Of three vertices, the entry point and the one without neighbours are left out."""
     neighbors = np.array([[1, 2], [2, -1], [-1, -1]], np.int32)
     graph = Graph(neighbors, np.array([0], np.int32))
     others = nearest_others(graph, BaseVectors.of(draw(3, 0), "l2"), OPTIONS)
@@ -109,8 +109,8 @@ def test_a_vector_without_neighbours_asks_nothing() -> None:
     assert (ids.tolist(), nearest.tolist()) == ([1], [[2]])
 
 
-def test_a_base_vector_asks_for_its_k_nearest(index: RoutingIndex) -> None:
-    """Of more than one they are searched for; a vector is none of its own, its twins are."""
+def test_the_k_targets_of_a_base_vector(index: RoutingIndex) -> None:
+    """For k > 1 targets are found by search, without the vector itself but with its copies."""
     vectors = index.base.vectors()
     options = replace(OPTIONS, k=4)
     found = nearest_others(index.graph, index.base, options)
@@ -128,8 +128,8 @@ def test_a_base_vector_asks_for_its_k_nearest(index: RoutingIndex) -> None:
     assert (among != np.arange(12)[:, None]).all()
 
 
-def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
-    """Targets and validation are of the k nearest; recall is recall@k."""
+def test_targets_and_recall_are_of_the_k_nearest(index: RoutingIndex) -> None:
+    """Targets are the true k nearest neighbours, and validation measures recall@k."""
     options = replace(OPTIONS, k=3, learns_from_base=False)
     problem = pose_on(index, draw(1000, 1), options)
     truth = exact_neighbors(index.base.vectors(), problem.train, 3)
@@ -153,8 +153,8 @@ def test_k_nearest_are_targets_and_measured(index: RoutingIndex) -> None:
         replace(OPTIONS, k=5)
 
 
-def test_the_oracle_holds_no_more_than_it_may(index: RoutingIndex) -> None:
-    """With room for few targets, base vectors are left out whose target is not among them."""
+def test_targets_fit_the_memory_for_hops(index: RoutingIndex) -> None:
+    """Base vectors with a target for which there is no room are left out."""
     block_gb = index.graph.n_vertices * BLOCK_TARGETS / 2 / 1e9
     assert max_hop_blocks(index.graph.n_vertices, 3.5 * block_gb) == 3
     n_blocks = max_hop_blocks(index.graph.n_vertices, block_gb)
@@ -169,12 +169,12 @@ def test_the_oracle_holds_no_more_than_it_may(index: RoutingIndex) -> None:
     assert posed.sizes.blocks == 1
 
 
-def test_hubs_are_where_many_walks_pass(index: RoutingIndex) -> None:
-    """As a count by hand has it: so many visits in an epoch for each weight."""
+def test_hubs_are_visited_often(index: RoutingIndex) -> None:
+    """Hubs are the vertices with at least `visits_per_weight` visits per epoch and weight."""
     problem = pose_on(index, draw(1000, 1), OPTIONS)
     hubs = find_hubs(problem, OPTIONS, OPTIONS.spending)
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
-    sample = problem.train[:N_ASKED]
+    sample = problem.train[:N_SAMPLED]
     trace = searcher.search(sample, 1, limits=Limits(OPTIONS.spending.budget), trace=True).trace
     assert trace is not None
     passing = np.zeros(2000)
@@ -188,10 +188,10 @@ def test_hubs_are_where_many_walks_pass(index: RoutingIndex) -> None:
     assert 0 in hubs
 
 
-def test_neighbours_that_are_known_are_not_looked_for(
+def test_known_neighbours_are_not_computed(
     index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given with the queries they make the same problem; only validation queries are looked for."""
+    """Given neighbours make the same problem; only those of validation queries are computed."""
     queries, options = draw(1000, 1), replace(OPTIONS, k=3, learns_from_base=False)
     expected = pose_on(index, queries, options)
     known = exact_neighbors(index.base.vectors(), queries, 5).ids

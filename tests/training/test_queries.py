@@ -1,4 +1,4 @@
-"""Laws of query logs: repeats, near-duplicates, and what is kept from learning."""
+"""Laws of query logs: repeats, near-duplicates, held-out queries."""
 
 import warnings
 from dataclasses import replace
@@ -41,7 +41,7 @@ def small_index(metric: Metric = "l2") -> RoutingIndex:
 
 
 def posed(index: RoutingIndex, queries: NDArray[np.float32], **changes: Any) -> Problem:
-    """What a log asks of an index."""
+    """The problem of a query log on an index."""
     return pose(index.graph, index.base, queries, replace(OPTIONS, **changes))
 
 
@@ -52,7 +52,7 @@ def rows_of(queries: NDArray[np.float32]) -> set[bytes]:
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 3))
 def test_a_log_is_its_distinct_queries_and_their_counts(asked: list[int], seed: int) -> None:
-    """As a dictionary counts them, in the order of the first time; zeros of both signs are one."""
+    """Distinct queries and counts equal those of a dictionary; +0 and −0 are equal."""
     values = np.array([[0.0, each] for each in asked], np.float32)
     values[::2, 0] = -0.0
     log = QueryLog.of(values, seed)
@@ -68,7 +68,7 @@ def test_a_log_is_its_distinct_queries_and_their_counts(asked: list[int], seed: 
 def hold_out_slowly(
     queries: NDArray[np.float32], candidates: NDArray[np.int64], radii: NDArray[np.float64]
 ) -> tuple[list[int], set[int]]:
-    """Twin of `hold_out`: every pair, one after the other."""
+    """Slow twin of `hold_out` that compares every pair."""
     chosen: list[int] = []
     held: set[int] = set()
     for position, radius in zip(candidates.tolist(), radii, strict=True):
@@ -90,10 +90,8 @@ def hold_out_slowly(
     st.sampled_from([0.0, 0.5, 1.2, 1.6, 2.1]),  # none of them a distance between integers
     st.sampled_from([0.0, 200.0]),
 )
-def test_held_out_queries_are_far_from_what_is_learned(
-    seed: int, n: int, radius: float, far: float
-) -> None:
-    """The fast search for near-duplicates does what looking at every pair does."""
+def test_holding_out_equals_its_slow_twin(seed: int, n: int, radius: float, far: float) -> None:
+    """Chosen and held-out queries are those found by comparing every pair."""
     rng = np.random.default_rng(seed)
     queries = (rng.integers(-2, 3, size=(n, 3)) + far).astype(np.float32)
     radii = np.where(rng.random(n) < 0.2, 0.0, radius)
@@ -106,8 +104,8 @@ def test_held_out_queries_are_far_from_what_is_learned(
     assert set(np.flatnonzero(held).tolist()) == expected_held
 
 
-def test_a_log_without_repeats_is_cut_as_before() -> None:
-    """A tenth validates, or up to 400 of a short log, as far as a third of it goes."""
+def test_the_number_of_validation_queries() -> None:
+    """It is a tenth of the log, or up to 400 of a short one, but at most a third of it."""
     assert [n_validation_of(n, 5000) for n in (20, 300, 1200, 3000, 5000, 90_000)] == [
         6,
         100,
@@ -119,8 +117,8 @@ def test_a_log_without_repeats_is_cut_as_before() -> None:
     assert n_validation_of(90_000, 70) == 70
 
 
-def test_repeats_are_never_on_both_sides() -> None:
-    """Of a log of few queries, each many times, none is learned from and validated."""
+def test_repeats_are_never_in_training_and_validation() -> None:
+    """In a log of few queries, each repeated, no query is used for training and validation."""
     index, distinct = small_index(), draw(60, 1)
     log = distinct[np.random.default_rng(2).integers(60, size=3000)]
     problem = posed(index, log)
@@ -131,8 +129,8 @@ def test_repeats_are_never_on_both_sides() -> None:
     assert len(validation) == len(problem.validation.queries) == 20
 
 
-def test_repeats_can_be_counted() -> None:
-    """On request a query is learned from as often as it was asked; it still validates once."""
+def test_repeats_can_be_trained_on() -> None:
+    """With `count_repeats` a query is trained on as often as it is in the log."""
     index, distinct = small_index(), draw(60, 1)
     log = distinct[np.minimum(np.random.default_rng(2).zipf(1.5, size=3000) - 1, 59)]
     once, often = posed(index, log), posed(index, log, count_repeats=True)
@@ -149,8 +147,8 @@ def test_repeats_can_be_counted() -> None:
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "ip"])
-def test_near_duplicates_are_never_on_both_sides(metric: Metric) -> None:
-    """Fifty queries in a hundred spellings each: no two of a kind on both sides."""
+def test_near_duplicates_are_never_in_training_and_validation(metric: Metric) -> None:
+    """Of fifty clusters of a hundred near-duplicates, none is in training and validation."""
     index, kinds = small_index(metric), draw(50, 1)
     kind_of = np.repeat(np.arange(50), 100)
     log = kinds[kind_of] + np.float32(1e-4) * draw(5000, 2)
@@ -169,8 +167,8 @@ def _seen(queries: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
     return normalize(queries) if metric == "cosine" else queries
 
 
-def test_how_far_answers_reach() -> None:
-    """To the second nearest vector in l2, whatever the metric; by inner product to the origin."""
+def test_the_radius_of_answers() -> None:
+    """It is the l2 distance to the second nearest vector; by inner product the query's length."""
     index, queries = small_index("cosine"), draw(5, 3)
     unit = _seen(queries, "cosine")
     vectors = index.base.vectors().astype(np.float64)
@@ -184,14 +182,14 @@ def test_how_far_answers_reach() -> None:
 
 
 def test_a_log_of_one_query_is_refused() -> None:
-    """However often it was asked: the number of distinct queries is named."""
+    """A log of one repeated query is refused; the error has the number of distinct queries."""
     log = np.tile(draw(1, 0), (5000, 1))
     with pytest.raises(ValueError, match=r"expected at least 20 distinct .*, got 1 among 5000"):
         small_index().learn(log)
 
 
-def test_repeats_do_not_make_learning_look_good() -> None:
-    """Fifty queries a hundred times each teach fifty queries, and nothing is kept."""
+def test_repeats_do_not_inflate_the_gain() -> None:
+    """A log of fifty queries, a hundred times each, validates on distinct ones; nothing is kept."""
     index, distinct = small_index(), draw(50, 1)
     with pytest.warns(CalibrationWarning, match="measured on 16 validation queries"):
         report = index.learn(np.tile(distinct, (100, 1)), budget=48, rerank=4, steps=300)
@@ -202,7 +200,7 @@ def test_repeats_do_not_make_learning_look_good() -> None:
 
 
 def test_noise_is_not_kept() -> None:
-    """What was best on a few queries by chance is no better on the others, and is not kept."""
+    """On random vectors, where nothing can be learned, no learned space is kept."""
     n_kept = 0
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -214,8 +212,8 @@ def test_noise_is_not_kept() -> None:
     assert n_kept == 0
 
 
-def test_calibrations_on_few_queries_or_on_base_vectors_are_doubted() -> None:
-    """A warning says what a recall measured on them is worth; enough fresh queries need none."""
+def test_few_validation_queries_or_base_vectors_cause_a_warning() -> None:
+    """A warning states the uncertainty, or the number of base vectors among the queries."""
     index = small_index()
     with pytest.warns(CalibrationWarning, match=r"on 50 validation .* known to ±0\.060"):
         index.validate_with(draw(50, 1))

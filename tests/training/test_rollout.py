@@ -1,4 +1,4 @@
-"""Rollouts: the core's walks and gradients against a slow twin that torch differentiates."""
+"""Laws of rollouts: walks and gradients equal those of a slow twin differentiated by torch."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def test_gradients_equal_autograd(sharpness: float, temperature: float, has_bias
 @pytest.mark.parametrize("k", range(1, 9))
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (1.0, 8.0)])
 def test_weights_and_k_equal_autograd(weights: tuple[float, float], k: int) -> None:
-    """Either term alone, both, and any number of vertices to rerank."""
+    """Gradients agree for either term alone, for both, and for any rerank."""
     options = Options(k=k, routing_weight=weights[0], topk_weight=weights[1], budget=25, seed=k)
     check_against_twin(make_world(k), options)
 
@@ -50,7 +50,7 @@ def test_weights_and_k_equal_autograd(weights: tuple[float, float], k: int) -> N
 @pytest.mark.parametrize("sharpness", [1.0, 40.0, 200.0])
 @pytest.mark.parametrize("budget", [5, 60])
 def test_teacher_forcing_equals_autograd(budget: int, sharpness: float) -> None:
-    """The oracle's own walks (equation 3) teach by the same rule."""
+    """Walks of the oracle (equation 3) have the same gradients as the twin's."""
     world = make_world(budget, sharpness)
     check_against_twin(world, Options(budget=budget, teacher_forcing=True))
 
@@ -58,14 +58,14 @@ def test_teacher_forcing_equals_autograd(budget: int, sharpness: float) -> None:
 @pytest.mark.parametrize("budget", [1, 2, 3, 8, 20, 90, 1000])
 @pytest.mark.parametrize("k", [1, 100])
 def test_budgets_equal_autograd(budget: int, k: int) -> None:
-    """From a single computation to more than there are vertices, with any k."""
+    """Gradients agree for budgets from 1 to more than the number of vertices."""
     world = make_world(budget % 7)
     lessons = check_against_twin(world, Options(budget=budget, k=k, temperature=0.5))
     assert (np.diff(lessons.offsets) <= budget).all()
 
 
 def test_far_scores_equal_autograd() -> None:
-    """A heap whose scores are all far below the walk's best still has its own softmax."""
+    """Gradients agree if all scores in the heap are far below the best score of the walk."""
     world = make_world(3, sharpness=4000.0)
     lessons = check_against_twin(world, Options())
     assert np.isfinite(lessons.gradients).all()
@@ -73,7 +73,7 @@ def test_far_scores_equal_autograd() -> None:
 
 @pytest.mark.parametrize("topk_sharpness", [0.25, 4.0, 50.0])
 def test_a_sharper_topk_equals_autograd(topk_sharpness: float) -> None:
-    """The last term may have an inverse temperature of its own."""
+    """Gradients agree if the last term has another inverse temperature."""
     world = make_world(4, sharpness=3.0)
     lessons = check_against_twin(world, Options(topk_sharpness=topk_sharpness, budget=90))
     assert lessons.is_found.any()
@@ -97,7 +97,7 @@ def with_layers(world: World) -> World:
 def test_walks_from_upper_layers_equal_autograd(
     budget: int, temperature: float, teacher_forcing: bool
 ) -> None:
-    """A descent through HNSW's layers is the walk's first part; what it visited is in the heap."""
+    """A walk starts with the descent through HNSW's layers, whose visits enter the heap."""
     world = with_layers(make_world(budget))
     options = Options(budget=budget, temperature=temperature, teacher_forcing=teacher_forcing)
     lessons = check_against_twin(world, options)
@@ -107,8 +107,8 @@ def test_walks_from_upper_layers_equal_autograd(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_hidden_vertex_is_not_walked(temperature: float) -> None:
-    """A vertex hidden from a walk is neither visited nor counted, and all else is as ever."""
+def test_a_hidden_vertex_is_not_visited(temperature: float) -> None:
+    """A vertex hidden from a walk is neither visited nor counted; all else equals the twin."""
     world = make_world(6)
     options = Options(hides=True, temperature=temperature, budget=90)
     lessons = check_against_twin(world, options)
@@ -120,7 +120,7 @@ def test_a_hidden_vertex_is_not_walked(temperature: float) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.3])
 def test_noise_is_finite(temperature: float) -> None:
-    """The largest of all hashes is noise like any other, and none where the temperature is 0."""
+    """The largest hash gives finite noise, and none at temperature 0."""
     seed, query_id, vertex = 0, 941478, 11  # its 24 bits are all ones: half more rounds to 1
     assert mix(mix(mix(seed) ^ query_id) ^ vertex) >> 40 == 2**24 - 1
     world = make_world(3)
@@ -130,8 +130,8 @@ def test_noise_is_finite(temperature: float) -> None:
     assert vertex in lessons.vertices
 
 
-def test_long_ways_equal_autograd() -> None:
-    """Vertices many hops away are told apart from unreachable ones."""
+def test_long_paths_equal_autograd() -> None:
+    """Vertices many hops away are distinguished from unreachable ones."""
     n = 40
     world = make_world(4, n=n)
     chain = np.full((n, 2), -1, np.int32)
@@ -160,7 +160,7 @@ def test_target_found_by_the_last_computation(teacher_forcing: bool) -> None:
 
 
 def test_target_at_the_entry_teaches_no_steps() -> None:
-    """Where the walk starts at its target, only the last term is left."""
+    """If a walk starts at its target, only the last term has a gradient."""
     world = make_world(0).only(0)
     lessons = check_against_twin(world, Options(topk_weight=0.0))
     assert lessons.is_found[0]
@@ -169,7 +169,7 @@ def test_target_at_the_entry_teaches_no_steps() -> None:
 
 
 def test_unreachable_targets_teach_nothing() -> None:
-    """No vertex is a positive where none leads to the target."""
+    """If no vertex leads to the target, all gradients are zero."""
     lessons = check_against_twin(make_world(0).only(1), Options())
     assert not lessons.is_found[0]
     assert lessons.routing[0] == lessons.topk[0] == 0
@@ -177,7 +177,7 @@ def test_unreachable_targets_teach_nothing() -> None:
 
 
 def test_dead_ends_are_never_positives() -> None:
-    """A vertex that does not lead to the target is pushed down, never up, by routing."""
+    """The routing gradient of a vertex that does not lead to the target is never positive."""
     world = make_world(6)
     lessons = run_core(world, Options(topk_weight=0.0))
     n_met = 0
@@ -193,7 +193,7 @@ def test_dead_ends_are_never_positives() -> None:
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 1.0)])
 @pytest.mark.parametrize("sharpness", [1.0, 40.0, 200.0])
 def test_gradients_cancel(sharpness: float, weights: tuple[float, float]) -> None:
-    """A softmax does not see a constant added to all scores, so a walk's gradients sum to zero."""
+    """A constant added to all scores does not change a softmax, so gradients sum to zero."""
     options = Options(routing_weight=weights[0], topk_weight=weights[1])
     lessons = run_core(make_world(8, sharpness), options)
     assert np.abs(lessons.gradients).max() > 0.01
@@ -202,7 +202,7 @@ def test_gradients_cancel(sharpness: float, weights: tuple[float, float]) -> Non
 
 @pytest.mark.parametrize("teacher_forcing", [False, True])
 def test_threads_do_not_matter(teacher_forcing: bool) -> None:
-    """The same seed gives the same lessons and gradients to the last bit, on any threads."""
+    """The same seed gives the same lessons and gradients, bit for bit, on any number of threads."""
     world = make_world(9)
     copies = 5  # several queries share vertices, over more than one thread's run
     world = replace(
@@ -223,7 +223,7 @@ def test_threads_do_not_matter(teacher_forcing: bool) -> None:
 
 
 @pytest.mark.parametrize("teacher_forcing", [False, True])
-def test_another_seed_walks_elsewhere(teacher_forcing: bool) -> None:
+def test_another_seed_gives_another_walk(teacher_forcing: bool) -> None:
     """Noise depends on the seed and on the query's id."""
     world = make_world(10)
     options = Options(temperature=8.0, budget=30, teacher_forcing=teacher_forcing)

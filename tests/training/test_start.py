@@ -1,4 +1,4 @@
-"""Laws of what a run starts from: plain space, model, temperature."""
+"""Laws of the start of a run: plain space, untrained model, temperature."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from learning import OPTIONS, words
 
 
 def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
-    """Before the first step the collapsed model visits what the original vectors visit."""
+    """An untrained filter, collapsed, finds the answers of the original vectors."""
     model = make_model(problem, OPTIONS, OPTIONS.spending, plain_space(problem.base, None), 40.0)
     assert isinstance(model, GraphFilter)
     space = space_of(model, problem.base.dim, problem.base.dim, problem.scale, 8)
@@ -32,7 +32,7 @@ def test_a_fresh_filter_ranks_like_the_plain_space(problem: Problem) -> None:
 
 
 def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None:
-    """With d < D the collapsed space has d dimensions and scores as the model does."""
+    """With d < D the collapsed space has d dimensions and the scores of the model."""
     options = replace(OPTIONS, dim=10)
     model = make_model(problem, options, options.spending, plain_space(problem.base, 10), 40.0)
     assert isinstance(model, GraphFilter)
@@ -55,7 +55,7 @@ def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None
 
 
 def test_sharpness_follows_the_scale(index: RoutingIndex, problem: Problem) -> None:
-    """Vectors of another length are calibrated to the same sharpness."""
+    """Vectors scaled by a constant are calibrated to the same sharpness."""
     data = words()
     scaled = RoutingIndex.build(data.base * 7, degree=8, ef_construction=60, entry=0, refine=False)
     other = pose(scaled.graph, scaled.base, data.learn * 7, OPTIONS)

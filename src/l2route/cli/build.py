@@ -1,4 +1,4 @@
-"""The command that builds an index, plain or ready to serve."""
+"""The command `build`: an index, plain or ready to serve."""
 
 import json
 import shlex
@@ -45,7 +45,7 @@ def build(
     ] = None,
     queries: Annotated[
         str | None,
-        typer.Option(help="Query log: learn, compress and calibrate, so that it can be served."),
+        typer.Option(help="Query log to learn from; the index is also compressed and calibrated."),
     ] = None,
     recall: Annotated[
         float | None,
@@ -89,14 +89,14 @@ def build(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads, 0 for all cores. More than one are faster and differ from run to run. "
-            "By default 1, or all cores with --queries."
+            help="Threads, 0 for all cores; with more than one, runs differ. By default 1, or all "
+            "cores with --queries or --recall."
         ),
     ] = None,
     pca_dim: Annotated[
         int | None,
         typer.Option(
-            callback=at_least(1), help="Build on and route by so many principal components."
+            callback=at_least(1), help="Build and route on this many principal components."
         ),
     ] = None,
     origin: Annotated[
@@ -145,7 +145,7 @@ def build(
 
 
 def _refuse(options: Mapping[str, object], expected: str) -> None:
-    """Refuse options that need others, or exclude them."""
+    """Refuse options that need other options, or exclude them."""
     given = [name for name, value in options.items() if value is not None]
     if given:
         raise ValueError(f"expected {expected} with {given[0]}")
@@ -203,14 +203,14 @@ def _entry(text: str) -> Entry:
 
 
 def _warn_of_graph(index: RoutingIndex, path: Path) -> None:
-    """Say how many vectors are copies of others, and how many no search can reach."""
+    """Warn of vectors that are copies of others, and of vectors that no search can reach."""
     n = f"{len(index):,}"
     if n_copies := Duplicates.of(index.base.vectors()).n_copies:
-        said = f"{n_copies:,} of {n} vectors are copies of others; answers may hold several copies"
-        print(f"l2route: {said}", file=sys.stderr)
-    if n_lost := report_graph(index.graph).n_unreachable:
+        message = f"{n_copies:,} of {n} vectors are copies of others"
+        print(f"l2route: {message}; answers may hold several copies", file=sys.stderr)
+    if n_unreachable := report_graph(index.graph).n_unreachable:
         print(
-            f"l2route: warning: no search finds {n_lost:,} of {n} vectors, because no path leads "
-            f"to them; l2route refine {shlex.quote(str(path))} makes paths",
+            f"l2route: warning: no search finds {n_unreachable:,} of {n} vectors, because no path "
+            f"leads to them; l2route refine {shlex.quote(str(path))} makes paths",
             file=sys.stderr,
         )

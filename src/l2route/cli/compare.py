@@ -44,7 +44,13 @@ def compare(
     else:
         dataset, raw = Dataset.read(data, metric), out / f"{data.stem}.json"
         result = run_comparison(
-            dataset, names, minutes=minutes, n_rounds=rounds, seed=seed, out=raw, told=_tell
+            dataset,
+            names,
+            minutes=minutes,
+            n_rounds=rounds,
+            seed=seed,
+            out=raw,
+            on_message=_print_message,
         )
     _write(result, out)
     if markdown:
@@ -53,7 +59,7 @@ def compare(
         Console().print(speeds.caption(result), *speeds.rich_tables(result), sep="\n")
 
 
-def _tell(message: str) -> None:
+def _print_message(message: str) -> None:
     Console(stderr=True, highlight=False).print(message, soft_wrap=True)
 
 

@@ -17,11 +17,11 @@ def datasets(
     name: Annotated[
         str | None, typer.Argument(help="Dataset to download; without it, list them.")
     ] = None,
-    directory: Annotated[Path, typer.Option(help="Where downloads are kept.")] = Path("data"),
+    directory: Annotated[Path, typer.Option(help="Directory for downloads.")] = Path("data"),
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write it here: .npz or .hdf5.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Draws the split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
     as_json: Json = False,
 ) -> None:
     """List public datasets, or download one, verified, resumed and split as in the paper."""
@@ -42,7 +42,7 @@ def _print_datasets(as_json: bool) -> None:
     if as_json:
         print(json.dumps([_facts(entry) for entry in entries]))
         return
-    table = Table("name", "dim", "metric", "licence", "paper", "what")
+    table = Table("name", "dim", "metric", "licence", "paper", "description")
     for entry in entries:
         table.add_row(
             entry.name,

@@ -26,7 +26,6 @@ from l2route.data.public import Words, demo_words
 from l2route.evaluation.compare.peers import Hnswlib
 from l2route.evaluation.judge import Judge
 from l2route.evaluation.plots import plot_recall_against_distances
-from l2route.extras import install
 from l2route.index import RoutingIndex
 from l2route.interop.hnswlib_import import from_hnswlib
 from l2route.recipe.build import build
@@ -38,7 +37,7 @@ BUDGETS = (256, 512, 1024)
 LEARNED_BUDGET = 512
 """Budget that routing is learned for."""
 RERANK_SHARE = 16
-"""One in so many distances of a learned search is a true one, at the end."""
+"""A learned search spends 1 / RERANK_SHARE of its budget on reranking."""
 DEGREE = 16
 """Degree of the paper's graph, which is not refined, and of hnswlib's beside it (M = 8)."""
 SERVED_DEGREE = 32
@@ -82,7 +81,7 @@ class Point:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Directory for the demo's files.")],
-    seed: Annotated[int, typer.Option(help="Splits the words into base and queries.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
 ) -> None:
     """Search 100,000 real word vectors: build, learn, serve, and compare with hnswlib."""
     out.mkdir(parents=True, exist_ok=True)
@@ -186,8 +185,8 @@ def _routed(judge: Judge, index: RoutingIndex, method: str, budget: int) -> Poin
 def _hnswlib_at_budgets(data: Dataset, judge: Judge, console: Console, seed: int) -> list[Point]:
     """Measure hnswlib at the beam widths that compute as many distances as each budget allows.
 
-    Its Python package does not count distances. They are counted on the same graph by our search,
-    which walks it alike.
+    Its Python package does not count distances. They are counted by our search, which walks
+    the same graph in the same way.
     """
     peer = _hnswlib(data, DEGREE, console, seed)
     if peer is None:
@@ -253,7 +252,7 @@ def _hnswlib(data: Dataset, degree: int, console: Console, seed: int) -> Hnswlib
     try:
         peer = Hnswlib(degree, seed=seed, n_threads=-1)
     except ImportError as error:
-        console.print(f"hnswlib: left out, since {error}; {install('bench')}", highlight=False)
+        console.print(f"hnswlib: left out, since {error}", highlight=False)
         return None
     with bar(f"building hnswlib, M = {degree // 2}") as progress:
         progress(0, None)

@@ -1,4 +1,4 @@
-"""The command that learns. Its options are fields of `LearnOptions`, its help their docstrings."""
+"""The command `learn`. Its options are fields of `LearnOptions`, its help their docstrings."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ import typer
 from l2route.cli.maintain import changed
 from l2route.cli.options import Index, Json, OutInstead, Queries
 from l2route.cli.progress import learning_bars
-from l2route.cli.query import read_named
+from l2route.cli.query import read_neighbors
 from l2route.files.formats import read_array
 from l2route.training.options import LearnOptions, descriptions
 
@@ -71,7 +71,7 @@ def learn(
     options: LearnOptions,
     neighbors: Annotated[
         str | None,
-        typer.Option(help="Ids of the queries' true neighbours; computed if not given."),
+        typer.Option(help="File of the queries' true neighbours; computed if not given."),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="File that the run is saved to, and resumed from.")
@@ -80,15 +80,15 @@ def learn(
         Path | None, typer.Option(help="File for JSON lines, one per validation.")
     ] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Directory that keeps true neighbours and hops.")
+        Path | None, typer.Option(help="Directory to cache true neighbours and hops in.")
     ] = None,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
-    """Learn from training queries where to walk; searches of the index then use it."""
+    """Learn routing vectors from training queries; searches use them if they are better."""
     with changed(index, out) as opened, learning_bars() as (progress, on_event):
         sample = read_array(queries)
-        known = None if neighbors is None else read_named(opened, neighbors, len(sample))
+        known = None if neighbors is None else read_neighbors(opened, neighbors, len(sample))
         with _messages_on_stderr():
             learned = opened.learn(
                 sample,
@@ -115,7 +115,7 @@ class _StderrHandler(logging.Handler):
 
 @contextmanager
 def _messages_on_stderr() -> Iterator[None]:
-    """Print what learning logs, such as the memory that it takes."""
+    """Print the log messages of learning, such as the memory that it takes."""
     logger, handler = logging.getLogger("l2route.training"), _StderrHandler()
     before = logger.level
     logger.addHandler(handler)

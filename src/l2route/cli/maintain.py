@@ -28,7 +28,7 @@ def changed(index: Path, out: Path | None, queries: str | None = None) -> Iterat
     Args:
         index: its directory.
         out: directory to save it into, instead of its own.
-        queries: file of validation queries, kept in place of those kept before.
+        queries: file of validation queries, which replace those of the index.
     """
     target = index if out is None else out
     check_target(target)
@@ -79,7 +79,7 @@ def refine(
 ) -> None:
     """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
 
-    To be done before learning. Settings and losses measured before are dropped; ids of answers
+    Run it before `learn`. Settings and losses measured before are dropped; ids of answers
     stay the same.
     """
     check_refinement(degree, candidates, alpha, threads)
@@ -143,7 +143,10 @@ def calibrate(
     recall: Annotated[float, typer.Option(callback=a_share, help="Recall@k to reach.")],
     k: Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")] = 10,
     queries: Annotated[
-        str | None, typer.Option(help="Queries to measure on, kept in place of those kept before.")
+        str | None,
+        typer.Option(
+            help="Queries to measure on; they replace the validation queries of the index."
+        ),
     ] = None,
     space: Space = None,
     threads: Threads = 0,

@@ -41,7 +41,7 @@ def reproduce(
     ),
     seed: Annotated[int, typer.Option(help="Seed of every random choice.")] = 0,
     background: Annotated[
-        bool, typer.Option("--background", help="Run without this terminal; see `progress`.")
+        bool, typer.Option("--background", help="Run in a process of its own; see `progress`.")
     ] = False,
 ) -> None:
     """Repeat an experiment of the paper, or resume an interrupted run."""
@@ -70,7 +70,7 @@ def progress(run: Run) -> None:
         raise ValueError(f"expected a run in {run}, got no progress.json there")
     since = time.time() - facts["time"]
     left = max(0.0, facts["seconds_left"] - since)
-    print(_words(facts["n_done"], facts["n_cells"], left, facts["last"]))
+    print(_status_line(facts["n_done"], facts["n_cells"], left, facts["last"]))
     if facts["now"]:
         interrupted = "interrupted; the same command resumes it"
         since_when = f"{_duration(since)} ago" if store.is_locked() else interrupted
@@ -83,7 +83,7 @@ def report(
         Path | None, typer.Option("--out", "-o", help="HTML file; RUN/report.html by default.")
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="File for the tables as Markdown, too.")
+        Path | None, typer.Option(help="File to write the tables to as Markdown.")
     ] = None,
 ) -> None:
     """Write a page of a run's results beside the paper's; nothing is run."""
@@ -131,7 +131,7 @@ def _print_tables(out: Path) -> None:
 
 @contextmanager
 def _needing_torch() -> Iterator[None]:
-    """Say what to install where an import fails."""
+    """Name the extra to install if an import fails."""
     try:
         yield
     except ImportError as error:
@@ -147,11 +147,11 @@ def _run_toy(out: Path) -> None:
 
 
 def _show(status: "RunStatus") -> None:
-    words = _words(status.n_done, status.n_cells, status.seconds_left, status.last)
+    words = _status_line(status.n_done, status.n_cells, status.seconds_left, status.last)
     print(words, file=sys.stderr, flush=True)
 
 
-def _words(n_done: int, n_cells: int, seconds_left: float, last: str) -> str:
+def _status_line(n_done: int, n_cells: int, seconds_left: float, last: str) -> str:
     left = "nothing left" if n_done == n_cells else f"about {_duration(seconds_left)} left"
     return f"[{n_done}/{n_cells}] {last}; {left}"
 

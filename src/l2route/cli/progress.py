@@ -32,19 +32,19 @@ class Learning(Protocol):
 
     @property
     def n_steps(self) -> int:
-        """Steps in all, as far as that is known."""
+        """Expected number of steps in total."""
 
     @property
     def routing(self) -> float:
-        """The objective."""
+        """First term of the objective; its negative is the loss."""
 
     @property
     def recall(self) -> float:
-        """On validation queries."""
+        """Recall@k on validation queries."""
 
     @property
     def best(self) -> float:
-        """The best so far."""
+        """Best recall@k so far."""
 
 
 @contextmanager

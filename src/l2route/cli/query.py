@@ -43,15 +43,15 @@ Budget = Annotated[
 Beam = Annotated[int | None, typer.Option(callback=at_least(1), help="Beam width.")]
 Slack = Annotated[
     float | None,
-    typer.Option(callback=at_least(0), help="How much farther than the k-th best a walk goes."),
+    typer.Option(callback=at_least(0), help="Fraction beyond the k-th best distance to walk."),
 ]
 Rerank = Annotated[
     int | None,
-    typer.Option(callback=at_least(0), help="True distances at the end, if routing needs them."),
+    typer.Option(callback=at_least(0), help="Candidates to rerank by true distance."),
 ]
 Recall = Annotated[
     float | None,
-    typer.Option(callback=a_share, help="Recall to reach, in place of all other limits."),
+    typer.Option(callback=a_share, help="Recall@k to reach, in place of all other limits."),
 ]
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
@@ -59,19 +59,19 @@ Budgets = Annotated[
 Beams = Annotated[str | None, typer.Option("--ef", help="Beam widths, e.g. 32,64.")]
 Slacks = Annotated[
     str | None,
-    typer.Option("--slack", help="How much farther than the k-th best a walk goes, e.g. 0.05,0.1."),
+    typer.Option("--slack", help="Fractions beyond the k-th best distance to walk, e.g. 0.05,0.1."),
 ]
 Recalls = Annotated[
     str | None,
-    typer.Option("--recall", help="Recalls to reach by settings of the index, e.g. 0.9,0.95."),
+    typer.Option("--recall", help="Recalls@10 to reach by calibrated settings, e.g. 0.9,0.95."),
 ]
 Neighbors = Annotated[
     str | None,
-    typer.Option(help="Ids of true neighbours, at least 10 a query; computed if not given."),
+    typer.Option(help="File of true neighbours, at least 10 ids per query; computed if not given."),
 ]
 Plot = Annotated[Path | None, typer.Option(help="Draw recall against budget into this file.")]
 FIRST_BUDGET = 128
-"""Least budget measured by default, unless rerank and projection take more than half of it."""
+"""Smallest default budget; doubled until rerank and projection take at most half of it."""
 
 
 def search(
@@ -96,7 +96,7 @@ def search(
         check_alone(recall, limits)
     opened = load(index)
     if recall is not None:
-        _tell_of_measuring(opened, index, recall, k, space)
+        _announce_calibration(opened, index, recall, k, space)
     result = opened.search(
         read_array(queries), k, **limits._asdict(), recall=recall, space=space, n_threads=threads
     )
@@ -145,7 +145,7 @@ def evaluate(
     opened = load(index)
     probes = check_vectors("queries", read_array(queries), opened.dim)
     for each in recalls:
-        _tell_of_measuring(opened, index, each, N_ANSWERS, space)
+        _announce_calibration(opened, index, each, N_ANSWERS, space)
         limits.append(opened.setting(each, N_ANSWERS, space=space).limits)
     limits = limits or _default_limits(opened.searcher(space).space, rerank)
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
@@ -178,10 +178,10 @@ def _listed_limits(
     return listed + [Limits(slack=each, rerank=rerank) for each in fractions("--slack", slack)]
 
 
-def _tell_of_measuring(
+def _announce_calibration(
     index: RoutingIndex, path: Path, recall: float, k: int, space: str | None
 ) -> None:
-    """Tell the user if a setting is measured now, and which command would keep it."""
+    """Print that a setting is calibrated now, if it is, and the command that would keep it."""
     name = index.searcher(space).space.name
     kept = {(each["space"], each["k"], each["target"]) for each in index.info()["settings"]}
     if index.validation is None or (name, k, recall) in kept:
@@ -209,7 +209,7 @@ def _truth(
 ) -> Truth:
     base, metric = index.base.vectors(), index.base.metric
     if source is not None:
-        ids = index.rows_of(read_named(index, source, len(probes))[:, :N_ANSWERS])
+        ids = index.rows_of(read_neighbors(index, source, len(probes))[:, :N_ANSWERS])
         if ids.shape[1] < min(N_ANSWERS, len(base)):
             raise ValueError(f"{source}: expected {N_ANSWERS} neighbours, got {ids.shape[1]}")
         return Truth(ids, exact_distances(base, probes, ids, metric))
@@ -217,13 +217,13 @@ def _truth(
         return exact_neighbors(base, probes, N_ANSWERS, metric, cache=cache, progress=progress)
 
 
-def read_named(index: RoutingIndex, source: str, n_queries: int) -> NDArray[np.int64]:
-    """Read true neighbours from a file, by the ids of answers [n_queries, depth]."""
+def read_neighbors(index: RoutingIndex, source: str, n_queries: int) -> NDArray[np.int64]:
+    """Read true neighbours from a file [n_queries, depth]; ids are those that answers have."""
     highest = len(index) - 1 if index.labels is None else int(index.labels.max())
     return read_truth(source, highest + 1, n_queries)
 
 
 def _writable(directory: Path) -> Path | None:
-    """The directory, or None if it is read-only, also for the superuser."""
+    """The directory, or None if its mode is read-only, which the superuser respects too."""
     is_open = bool(directory.stat().st_mode & 0o222)
     return directory if is_open and os.access(directory, os.W_OK) else None

@@ -1,7 +1,6 @@
 """Operating points of an index: recall, distance computations and time of a search."""
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -62,23 +61,3 @@ def _recalls(
     """Recall@1 and recall@10 of one search for 10 answers, by Row's field names."""
     distances = index.base.exact_distances(queries, index.rows_of(result.ids))
     return {f"recall_at_{k}": recall_at(distances, truth.distances, k) for k in (1, N_ANSWERS)}
-
-
-def measure_all(
-    index: RoutingIndex,
-    queries: NDArray[np.float32],
-    truth: Truth,
-    budgets: Sequence[int] = (),
-    efs: Sequence[int] = (),
-    *,
-    rerank: int | None = None,
-    space: str | None = None,
-    n_threads: int = 1,
-) -> list[Row]:
-    """Measure every budget, every beam width, or every pair of them if both are given."""
-    rest: dict[str, Any] = {"rerank": rerank, "space": space, "n_threads": n_threads}
-    return [
-        measure(index, queries, truth, budget=budget, ef=ef, **rest)
-        for budget in budgets or (None,)
-        for ef in efs or (None,)
-    ]

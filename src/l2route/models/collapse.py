@@ -1,4 +1,4 @@
-"""A trained model becomes a routing space: vectors, biases and a query matrix."""
+"""Collapses a trained model into a routing space: vectors, biases and a query matrix."""
 
 import numpy as np
 import torch
@@ -9,9 +9,9 @@ from l2route.search.layout import pad_rows
 from l2route.search.space import LEARNED, RoutingSpace
 
 N_PROBED = 4
-"""Random queries at which a query map is compared with the affine map that it should be."""
+"""Random queries at which it is checked that a query map is affine."""
 ROUNDING = 1e-3
-"""Difference that counts as rounding, as a fraction of the largest value of the map."""
+"""Largest difference from an affine map that counts as rounding, relative to the map's values."""
 
 
 @torch.no_grad()
@@ -51,7 +51,7 @@ def _affine_map(model: RoutingModel, dim: int, device: torch.device) -> tuple[Te
     """The query map as a constant [1, width] and a matrix [dim, width].
 
     Raises:
-        ValueError: the map is not affine: at random queries it has other values than these two.
+        ValueError: the map is not affine, since these two do not give its values at random queries.
     """
     constant = model.queries(torch.zeros(1, dim, device=device))  # [1, width]
     matrix = model.queries(torch.eye(dim, device=device)) - constant  # [dim, width]

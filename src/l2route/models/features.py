@@ -21,7 +21,7 @@ class VertexFeatures:
     n_singles: int
     """Single features, which follow the groups."""
     n_products: int
-    """Products of two groups, axis by axis, which follow those; used for biases only."""
+    """Products of two groups, axis by axis, which follow the single features; for biases only."""
     vector_scale: float
     """Length of the first group before scaling: vectors = vector_scale · rows[:, :dim] + mean."""
 

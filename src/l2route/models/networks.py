@@ -22,7 +22,7 @@ class CorrectingNetwork(nn.Module, ABC):
 
     @abstractmethod
     def correction(self) -> Tensor:
-        """The correction that is added to vectors and biases [n, d + 1]."""
+        """Corrections of vectors, and in the last column of biases [n, d + 1]."""
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Routing vectors [n, d] and biases [n] of all vertices."""
@@ -71,11 +71,11 @@ class GraphNetwork(CorrectingNetwork):
         self.smoothed: Tensor
         features = standardize(start.vectors)  # [n, D]
         self.register_buffer("features", features, persistent=False)
-        # The first mean is of constants: computed once.
+        # The input of the first convolution is constant: its mean is computed once.
         self.register_buffer("smoothed", self.mean(features), persistent=False)  # [n, D]
 
     def correction(self) -> Tensor:
-        """The correction that is added to vectors and biases [n, d + 1]."""
+        """Corrections of vectors, and in the last column of biases [n, d + 1]."""
         hidden, smoothed = self.features, self.smoothed  # [n, D]
         for i, block in enumerate(self.blocks):
             hidden = block(hidden, smoothed if i == 0 else self.mean(hidden))  # [n, D]
@@ -101,7 +101,7 @@ class FeedForward(CorrectingNetwork):
         self.register_buffer("features", features, persistent=False)
 
     def correction(self) -> Tensor:
-        """The correction that is added to vectors and biases [n, d + 1]."""
+        """Corrections of vectors, and in the last column of biases [n, d + 1]."""
         changes: Tensor = self.network(self.features)
         return changes
 
@@ -131,7 +131,7 @@ class FilterNetwork(CorrectingNetwork):
         self.spread = float(np.sqrt(start.vectors.shape[1]))
 
     def correction(self) -> Tensor:
-        """The correction that is added to vectors and biases [n, d + 1]."""
+        """Corrections of vectors, and in the last column of biases [n, d + 1]."""
         changes: Tensor = self.linear(self.features) + self.network(self.spread * self.features)
         return changes
 

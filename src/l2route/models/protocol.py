@@ -1,11 +1,11 @@
-"""What a routing model has to provide, and what it promises.
+"""The interface of routing models.
 
-A model of one's own is an `nn.Module` with the two methods of `RoutingModel`; see
-examples/own_model.py. What a model promises:
+A custom model is an `nn.Module` with the two methods of `RoutingModel`; see examples/own_model.py.
+Every model keeps these rules:
 
 - Scores are inner products plus a bias: score(v, q) = ⟨f(v), g(q)⟩ + b(v), larger is better.
 - The query map g is affine, so that it can be saved as a matrix. Other maps are refused.
-- Base vectors and queries are scaled by `unit_scale` before a model sees them.
+- Base vectors and queries are multiplied by `unit_scale` before they are passed to a model.
 - A model that sets `constant_vertices = True` returns the same vertex vectors at every step, and
   only its query map, biases or shifts learn. Such a model is trained with small batches, on one
   torch thread and on the CPU, since a step costs no more than its walks. Without that attribute a
@@ -38,12 +38,12 @@ class ShiftedModel(RoutingModel, Protocol):
     """A model with constant vertex vectors, some of which have a learned shift added."""
 
     def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
-        """Vertices [h], and what is added to the first c columns and to the bias [h, c + 1]."""
+        """Vertices [h] and their shifts [h, c + 1]: of the first c columns, then of the bias."""
         ...
 
 
 def has_constant_vertices(model: RoutingModel) -> bool:
-    """Whether a model says that its vertex vectors do not change while it learns.
+    """Whether a model declares that its vertex vectors do not change during training.
 
     False for a model without the attribute `constant_vertices`.
     """
@@ -56,7 +56,7 @@ def name_of(model: object) -> str:
 
 
 def check_model(model: object) -> nn.Module:
-    """The model, if it is an `nn.Module` with the methods of `RoutingModel`; or else an error."""
+    """Return a model that is an `nn.Module` with the methods of `RoutingModel`; refuse others."""
     if isinstance(model, nn.Module) and isinstance(model, RoutingModel):
         return model
     expected = "a model with the methods vertices and queries, an nn.Module"
@@ -64,6 +64,6 @@ def check_model(model: object) -> nn.Module:
 
 
 def unit_scale(vectors: NDArray[np.floating]) -> float:
-    """What base vectors [n, dim] are multiplied by to get a root-mean-square length of 1."""
+    """Factor that scales base vectors [n, dim] to a root-mean-square length of 1."""
     length = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(axis=1).mean()))
     return 1.0 / length if length > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Jobs: what one result depends on, how it is computed, and what is stored of it."""
+"""Jobs: the inputs of one result, its computation, and the stored outcome."""
 
 import hashlib
 import json
@@ -134,10 +134,10 @@ class Outcome:
     arrays: dict[str, NDArray[Any]]
     """ids, distances, n_computed, n_hops, first_hop (−1: never) and seconds, each [n_queries]."""
     facts: dict[str, Any]
-    """What was chosen and learned, or why there is no result (under "skipped")."""
+    """Figures of learning or building; the reason under "skipped" if there is no result."""
 
 
-class Workshop:
+class JobRunner:
     """Runs the jobs of one dataset; caches graphs and true neighbours in a directory.
 
     Args:
@@ -171,7 +171,7 @@ class Workshop:
         return int(self.source.data.base.shape[1])
 
     def _run_learned(self, job: Job, on_event: Callable[[Event], None] | None) -> Outcome:
-        """Learn, and measure what was learned even if it is no better than plain search."""
+        """Learn, and measure the learned space even if it is no better than the plain one."""
         is_short = job.dim < self.dim
         graph_space = self._graph_space(job) if is_short else "original"
         index = self._index(job, job.dim if graph_space == "pca" else None)

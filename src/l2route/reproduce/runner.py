@@ -8,7 +8,7 @@ from pathlib import Path
 
 from l2route.data.dataset import Dataset
 from l2route.data.metrics import recall_at
-from l2route.reproduce.jobs import Job, Outcome, Source, Workshop
+from l2route.reproduce.jobs import Job, JobRunner, Outcome, Source
 from l2route.reproduce.plan import Cell, Experiment, cells_for, read_experiment
 from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from l2route.training.log import Event
@@ -16,7 +16,7 @@ from l2route.training.log import Event
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """What a run has done, is doing and has left to do."""
+    """Progress of a run."""
 
     n_done: int
     n_cells: int
@@ -30,7 +30,7 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What holds for all cells of a run."""
+    """Settings of all cells of a run."""
 
     directory: Path
     minutes: float | None
@@ -39,12 +39,12 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
-    """A job, the first cell that needs it, and the workshop that runs it."""
+class PendingJob:
+    """A job, the first cell that needs it, and what runs it."""
 
     cell: Cell
     job: Job
-    shop: Workshop
+    runner: JobRunner
 
 
 def run_experiments(
@@ -73,19 +73,19 @@ def run_experiments(
     store.create()
     with store.locked():
         tables: list[PlannedTable] = []
-        todo: dict[str, Todo] = {}
-        shops = {path: Workshop(source, store.cache, seed) for path, source in sources.items()}
-        for shop in shops.values():
-            store.write_source(shop.source, shop.truth(shop.source.data.query))
+        pending: dict[str, PendingJob] = {}
+        runners = {path: JobRunner(source, store.cache, seed) for path, source in sources.items()}
+        for runner in runners.values():
+            store.write_source(runner.source, runner.truth(runner.source.data.query))
         for experiment in map(read_experiment, names):
-            for path, shop in shops.items():
-                cells = list(_jobs(experiment, shop.source, settings))
+            for path, runner in runners.items():
+                cells = list(_jobs(experiment, runner.source, settings))
                 command = _command(experiment.name, path, settings)
-                tables.append(plan_table(experiment, shop.source, cells, command))
+                tables.append(plan_table(experiment, runner.source, cells, command))
                 for cell, job in cells:
-                    todo.setdefault(job.key, Todo(cell, job, shop))
+                    pending.setdefault(job.key, PendingJob(cell, job, runner))
         store.write_plan(tables)
-        _run_all(list(todo.values()), store, on_status or _ignore)
+        _run_all(list(pending.values()), store, on_status or _ignore)
 
 
 def _jobs(experiment: Experiment, source: Source, settings: Settings) -> Iterator[tuple[Cell, Job]]:
@@ -136,29 +136,31 @@ def _command(name: str, path: Path, settings: Settings) -> str:
     return shlex.join(words)
 
 
-def _run_all(every: Sequence[Todo], store: Store, on_status: Callable[[RunStatus], None]) -> None:
-    left = [todo for todo in every if not store.is_finished(todo.job.key)]
-    expected = sum(todo.job.expected_seconds for todo in left)
+def _run_all(
+    every: Sequence[PendingJob], store: Store, on_status: Callable[[RunStatus], None]
+) -> None:
+    left = [pending for pending in every if not store.is_finished(pending.job.key)]
+    expected = sum(pending.job.expected_seconds for pending in left)
     spent = planned = 0.0
     last = "started"
-    for i, todo in enumerate(left):
+    for i, pending in enumerate(left):
         n_done = len(every) - len(left) + i
         rest = (expected - planned) * (spent / planned if planned else 1.0)
-        status = RunStatus(n_done, len(every), rest, last, _name(todo.cell))
+        status = RunStatus(n_done, len(every), rest, last, _name(pending.cell))
         _keep(store, status)
         on_status(status)
         begin = time.perf_counter()
-        outcome = _outcome(todo, store, status)
-        store.write(todo.job, outcome)
+        outcome = _outcome(pending, store, status)
+        store.write(pending.job, outcome)
         spent += time.perf_counter() - begin
-        planned += todo.job.expected_seconds
-        last = _describe(todo, outcome, store)
+        planned += pending.job.expected_seconds
+        last = _describe(pending, outcome, store)
     done = RunStatus(len(every), len(every), 0.0, last, "")
     _keep(store, done)
     on_status(done)
 
 
-def _outcome(todo: Todo, store: Store, status: RunStatus) -> Outcome:
+def _outcome(pending: PendingJob, store: Store, status: RunStatus) -> Outcome:
     """A job's result; a cell that fails is skipped, so that the others are still run."""
     begin = time.perf_counter()
 
@@ -168,7 +170,7 @@ def _outcome(todo: Todo, store: Store, status: RunStatus) -> Outcome:
         _keep(store, replace(status, seconds_left=left, now=f"{status.now}: {words}"))
 
     try:
-        return todo.shop.run(todo.job, on_event)
+        return pending.runner.run(pending.job, on_event)
     except (ValueError, RuntimeError) as error:
         return Outcome({}, {"skipped": str(error)})
 
@@ -177,14 +179,14 @@ def _name(cell: Cell) -> str:
     return f"{cell.dataset}, {cell.method} ×{cell.compression} at {cell.budget}"
 
 
-def _describe(todo: Todo, outcome: Outcome, store: Store) -> str:
+def _describe(pending: PendingJob, outcome: Outcome, store: Store) -> str:
     """A finished cell and its recall, in a line."""
     if "skipped" in outcome.facts:
-        return f"{_name(todo.cell)}: skipped, {outcome.facts['skipped']}"
-    nearest = store.nearest(todo.job.digest)
+        return f"{_name(pending.cell)}: skipped, {outcome.facts['skipped']}"
+    nearest = store.nearest(pending.job.digest)
     recall = recall_at(outcome.arrays["distances"][:, None], nearest[:, None], 1)
-    paper = "" if todo.cell.recall is None else f" (paper {todo.cell.recall:.3f})"
-    return f"{_name(todo.cell)}: recall@1 {recall:.3f}{paper}"
+    paper = "" if pending.cell.recall is None else f" (paper {pending.cell.recall:.3f})"
+    return f"{_name(pending.cell)}: recall@1 {recall:.3f}{paper}"
 
 
 def _keep(store: Store, status: RunStatus) -> None:

@@ -103,23 +103,24 @@ def summarize(store: Store) -> list[Table]:
 
 def _table(planned: PlannedTable, store: Store) -> Table:
     results = {cell.key: store.read(cell.key) for cell in planned.cells}
-    shares = {
-        cell.cell.place: Share(_recalls(results[cell.key], store), cell.cell.recall)
+    recalls = {
+        cell.cell.place: Recalls(_recalls(results[cell.key], store), cell.cell.recall)
         for cell in planned.cells
     }
-    figures = tuple(_figure(cell, results[cell.key], shares) for cell in planned.cells)
+    figures = tuple(_figure(cell, results[cell.key], recalls) for cell in planned.cells)
     contexts = [_context(result) for result in results.values() if result is not None]
     return Table(planned, figures, tuple(dict.fromkeys(contexts)))
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """Recall@1 of a cell, query by query, and the paper's."""
+class Recalls:
+    """Recall@1 of a cell, ours and the paper's; None if unknown."""
 
     found: NDArray[np.float64] | None
+    """Of each query [n_queries]."""
     paper: float | None
 
-    def over(self, other: "Share | None") -> Gain:
+    def over(self, other: "Recalls | None") -> Gain:
         """Gain over another cell."""
         if other is None:
             return Gain(None, None)
@@ -127,10 +128,10 @@ class Share:
 
 
 def _figure(
-    planned: PlannedCell, result: Result | None, shares: Mapping[tuple[str, int, int], Share]
+    planned: PlannedCell, result: Result | None, recalls: Mapping[tuple[str, int, int], Recalls]
 ) -> Figure:
     cell = planned.cell
-    mine = shares[cell.place]
+    mine = recalls[cell.place]
     rival = None if planned.against is None else replace(cell, method=planned.against).place
     original = ("original", cell.budget, 1)
     is_another = planned.against is not None and original not in (rival, cell.place)
@@ -142,8 +143,8 @@ def _figure(
         label=planned.label,
         recall=None if found is None else float(found.mean()),
         error=None if found is None or len(found) < 2 else standard_error(found),
-        gain=mine.over(None if rival is None else shares[rival]),
-        over_original=mine.over(shares.get(original) if is_another else None),
+        gain=mine.over(None if rival is None else recalls[rival]),
+        over_original=mine.over(recalls.get(original) if is_another else None),
         n_computed=float(arrays["n_computed"].mean()) if "n_computed" in arrays else None,
         microseconds=float(np.median(arrays["seconds"])) * 1e6 if "seconds" in arrays else None,
         learn_seconds=facts.get("learn_seconds"),

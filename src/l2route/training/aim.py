@@ -107,11 +107,11 @@ class RecallAim:
         self.problem, self.recall, self.k = problem, options.recall, options.k
         self.n_threads = options.n_threads
         searcher = Searcher(problem.graph, plain, problem.base)
-        n_asked = self._affordable(searcher, clock)
+        n_used = self._affordable(searcher, clock)
         self.choosing, self.confirming = (
             Validation(
-                problem.validation.queries[part][:n_asked],
-                problem.validation.neighbors[part][:n_asked],
+                problem.validation.queries[part][:n_used],
+                problem.validation.neighbors[part][:n_used],
             )
             for part in (CHOOSING, CONFIRMING)
         )
@@ -130,7 +130,7 @@ class RecallAim:
         n_routing = int(np.ceil(found.n_routing.mean()))
         cost = spent(n_routing, rerank, plain.n_projection, plain.dim, problem.base.dim)
         self.spending = Spending(int(np.ceil(cost)), rerank)
-        """What the recall costs without learning."""
+        """What the recall costs without learning, with a rerank of at least 2k."""
 
     def _affordable(self, searcher: Searcher, clock: Clock) -> int:
         """Queries per half with which all calibrations take CALIBRATION_SHARE of the time."""
@@ -144,11 +144,11 @@ class RecallAim:
         return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
-        """The interpolation that reaches the recall at the least cost, on the queries that choose.
+        """The interpolation that reaches the recall at the least cost, on the choosing queries.
 
-        Training improves the way to the nearest neighbours. A walk that stops by beam or slack also
-        needs accurate distances, for which the plain space is best: between the two is often
-        cheaper than either. 0 if nothing is cheaper than the plain space.
+        Learned scores lead walks to the nearest neighbours sooner. To stop by beam or slack, a walk
+        also needs accurate distances, and the plain space has the best. A space between the two is
+        often cheaper than either. The result is 0 if none is cheaper than the plain space.
         """
         best, cheapest, space = 0.0, self.plain_cost, None
         for share in SHARES:
@@ -161,8 +161,8 @@ class RecallAim:
     def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
         """Compare bytes read at the recall; None if the other space does not reach it.
 
-        Settings were calibrated on the queries that choose, so the recall on the queries that
-        confirm differs a little from the target. The difference is charged at the price of recall.
+        Settings were calibrated on the choosing queries, so the recall on the confirming queries
+        differs a little from the target. The difference is charged at the price of recall.
         """
         theirs, ours = self._charged(rival), self._charged(space)
         if theirs is None:
@@ -199,7 +199,7 @@ class RecallAim:
         return max(0.0, (self.plain_cost - cost) / gained) if gained > 0 else 0.0
 
     def _charged(self, space: RoutingSpace) -> NDArray[np.float64] | None:
-        """Charged bytes of each query that confirms [n]; None if no setting reaches the recall."""
+        """Charged bytes of each confirming query [n]; None if no setting reaches the recall."""
         known = self._calibrated(space)
         if known is None:
             return None

@@ -15,8 +15,8 @@ from l2route.training.oracle import BLOCK_TARGETS
 
 N_COMPARED = 50_000
 """Largest number of base vectors, and of queries, in the comparison of the distributions."""
-N_ASKED = 500
-"""Queries whose nearest neighbours are looked up for that."""
+N_SAMPLED = 500
+"""Validation queries whose nearest neighbours are compared."""
 LOOK_ALIKE = 0.4
 """Smallest fraction of queries nearer to a base vector than to another query, of as many of both,
 at which queries are taken to be distributed like base vectors."""
@@ -39,7 +39,7 @@ def look_alike(
     rng = np.random.default_rng(seed)
     vectors = base.vectors()
     n = min(len(vectors), len(train), N_COMPARED)
-    asked = validation[:N_ASKED]
+    asked = validation[:N_SAMPLED]
     sides = [rows[rng.permutation(len(rows))[:n]] for rows in (vectors, train)]
     near_base, near_train = (
         exact_neighbors(side, asked, 1, base.metric).distances[:, 0] for side in sides
@@ -51,7 +51,7 @@ def look_alike(
 def affordable_vectors(
     graph: Graph, base: BaseVectors, options: LearnOptions, seconds: float | None
 ) -> int:
-    """Number of vectors whose nearest neighbours can be found in this time; None: no limit."""
+    """Number of vectors whose nearest neighbours can be found in `seconds`; all if that is None."""
     n = graph.n_vertices
     if seconds is None or n <= N_PROBED:
         return n
@@ -66,10 +66,10 @@ def nearest_others(
     options: LearnOptions,
     asked: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """The k nearest other vectors of every base vector, −1 where there are fewer [n, k].
+    """The k nearest other vectors of each base vector; −1 where fewer are found [n, k].
 
-    For k = 1 it is the nearest of the vector's neighbours in the graph, which is nearly always
-    right. For k > 1 the graph is searched.
+    For k = 1 this is the nearest of the vertex's neighbours in the graph, which is nearly always
+    the nearest of all. For k > 1 the graph is searched.
 
     Args:
         graph: the graph.
@@ -105,13 +105,13 @@ def base_as_queries(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Base vectors that can be training queries [m], and the nearest others of each [m, k].
 
-    A base vector is a training query whose own vertex is hidden from its walk. Left out are entry
+    When a base vector is a query, its own vertex is hidden from the walk. Left out are entry
     points, vectors without neighbours, and vectors with a target for which the oracle has no room.
 
     Args:
         graph: the graph.
         nearest: nearest others of each vector, −1 for none [n, k].
-        targets: targets that the oracle holds already.
+        targets: targets of other training queries, which the oracle holds too.
         max_blocks: blocks of hops that the oracle may hold.
     """
     is_known = np.zeros(len(nearest), dtype=bool)

@@ -1,4 +1,4 @@
-"""Checkpoints: written atomically, and read only by the run that they belong to."""
+"""Checkpoints: written atomically; a run refuses those of other runs."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ class Origin:
     """The run that a checkpoint belongs to."""
 
     options: dict[str, Any]
-    """Options of learning, with budget and rerank as learned for."""
+    """Options of learning, with the budget and rerank that are trained for."""
     problem: str
     """Hash of graph, vectors and queries."""
     model: str

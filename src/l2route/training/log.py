@@ -17,17 +17,17 @@ class Event:
     n_steps: int
     """Steps in total, estimated if the run is limited by time."""
     routing: float
-    """Objective, first term: see `Lesson`."""
+    """First term of the objective, the sum over steps; see `Lesson`."""
     topk: float
-    """Objective, second term."""
+    """Second term of the objective, log P(v* ∈ TopK)."""
     found: float
     """Fraction of the batch's walks that visited their target."""
     kept: float
-    """Fraction of those that had it among the k best."""
+    """Fraction of these walks that had the target among the k best."""
     recall: float
-    """Recall@k on the validation queries that choose."""
+    """Recall@k on the choosing half of the validation queries."""
     best: float
-    """Best such recall so far."""
+    """Best of these recalls so far."""
     seconds: float
     """Time since the run began."""
     seconds_left: float
@@ -36,7 +36,7 @@ class Event:
 
 @contextmanager
 def event_log(path: Path | None) -> Iterator[Callable[[Event], None]]:
-    """A function that appends events to a file, one JSON line each; None: that does nothing.
+    """Yield a function that appends events to a file as JSON lines; without a path, does nothing.
 
     If TensorBoard is installed, its events go to the directory `path` with `.tb` appended.
     """

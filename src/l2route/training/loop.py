@@ -1,4 +1,4 @@
-"""Learning on a posed problem: a model, a run, a space, a report."""
+"""Training on one problem: makes the model, runs the steps, chooses the space, reports."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -100,7 +100,7 @@ def _report(
 
 @contextmanager
 def torch_threads(n_threads: int) -> Iterator[None]:
-    """Set the number of torch threads within a `with` block; 0 leaves it.
+    """Set the number of torch threads within a `with` block; 0 leaves it unchanged.
 
     A filter's matrices are small: a second torch thread would mostly wait, and walks have threads
     of their own.

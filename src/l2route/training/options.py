@@ -101,8 +101,8 @@ class LearnOptions:
     objective: Objective = "imitation"
     """Objective: imitation (equation 4), teacher (equation 3) or topk (its last term only)."""
     minutes: float = 5.0
-    """Time limit in minutes, set-up and final measurements included. Training queries are left out
-    whose true neighbours would take too long to find. Ignored if steps are given."""
+    """Time limit in minutes, set-up and final measurements included. If there is no time to find
+    the true neighbours of all training queries, some are left out. Ignored if steps are given."""
     epochs: float = 20.0
     """Largest number of passes over the training queries, but at least 2,000 steps. More passes
     gain nothing. Ignored if steps are given."""
@@ -128,14 +128,14 @@ class LearnOptions:
     """Whether base vectors are training queries too, each hidden from its own walk. By default if
     the queries are distributed like them."""
     visits_per_weight: float = 60.0
-    """Visits per epoch and weight from which on the filter gives a vertex a shift of its own.
-    Infinite for no such vertices."""
+    """Smallest number of visits, per epoch and weight, that make a vertex a hub: the filter learns
+    a shift of its vector. Infinite for no hubs."""
     n_validation: int = 5000
-    """Largest number of queries held out for validation. A tenth of the distinct queries is, or up
-    to 400 of a short log, but no more than a third of it."""
+    """Largest number of queries held out for validation. Held out are a tenth of the distinct
+    queries, or up to 400 of a short log, but at most a third of it."""
     count_repeats: bool = False
-    """Train on a query as often as the log repeats it, instead of once. It validates once at
-    most."""
+    """Train on a query as often as the log repeats it, instead of once. Validation queries are
+    distinct in any case."""
     near_duplicate: float = 0.05
     """Distance around a validation query within which no other query is trained on. As a fraction
     of the distance to the validation query's second nearest vector: such queries have the same
@@ -190,7 +190,7 @@ class LearnOptions:
 
 
 class LearnKeywords(TypedDict, total=False):
-    """Fields of `LearnOptions` as keywords of `RoutingIndex.learn`; a model may be one's own."""
+    """Fields of `LearnOptions` as keywords of `RoutingIndex.learn`; `model` may be custom."""
 
     budget: int | None
     rerank: int | None
@@ -222,10 +222,10 @@ class LearnKeywords(TypedDict, total=False):
 def with_keywords(
     options: LearnOptions | None, keywords: Mapping[str, Any]
 ) -> tuple[LearnOptions, "RoutingModel | None"]:
-    """Options with some fields changed, and the model of one's own if `model` is one.
+    """Options with some fields changed, and the custom model if `model` is one.
 
     Args:
-        options: where to start; None for the defaults.
+        options: options to change; None for the defaults.
         keywords: fields to change.
     """
     names = [each.name for each in fields(LearnOptions)]
@@ -249,6 +249,6 @@ def descriptions() -> Mapping[str, str]:
     found = {}
     for field, text in zip(made.body, made.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            said = " ".join(str(ast.literal_eval(text.value)).split())
-            found[ast.unparse(field.target)] = said.split(". ")[0].rstrip(".") + "."
+            sentences = " ".join(str(ast.literal_eval(text.value)).split())
+            found[ast.unparse(field.target)] = sentences.split(". ")[0].rstrip(".") + "."
     return found

@@ -29,11 +29,11 @@ from l2route.graph.graph import Graph
 from l2route.graph.report import hops_from
 
 BLOCK_TARGETS = 512
-"""Targets of a block: the bits of a cache line."""
+"""Targets of a block, as many as a cache line has bits."""
 MAX_HOPS = 14
-"""Stands for 14 hops or more."""
+"""Value that means 14 hops or more."""
 UNREACHABLE = 15
-"""Stands for no path, and for hops that were pruned."""
+"""Value that means that there is no path, or that the hops were pruned."""
 _N_PLANES = 4
 _ALL_ONES = np.uint64(2**64 - 1)  # 64 targets unreachable, in each of the four planes
 _RUN = 8192  # vertices pruned at a time, which bounds the temporaries
@@ -320,7 +320,7 @@ class BlockCache:
         self._remove_abandoned()
 
     def read(self, key: str) -> NDArray[np.uint64] | None:
-        """The array of a key, mapped and its checksum verified; None if there is none."""
+        """The array of a key, memory-mapped, its checksum verified; None if the cache has none."""
         for path in sorted(self.directory.glob(f"{key}.*.npy")):
             if path.is_dir():
                 raise ValueError(f"{path}: expected a file, got a directory")
@@ -331,7 +331,7 @@ class BlockCache:
         return None
 
     def write(self, key: str, array: NDArray[np.uint64]) -> None:
-        """Keep an array under its key."""
+        """Write an array under its key."""
         path = self.directory / f"{key}.{hash_arrays('', array)}.npy"
         with replacing(path) as temporary, temporary.open("wb") as stream:
             write_npy(stream, array)

@@ -37,8 +37,8 @@ of base vectors used as queries. Queries for which there is no time are left out
 N_PROBED = 256
 """Queries on which the time of an exact search is measured."""
 CHOOSING, CONFIRMING = slice(0, None, 2), slice(1, None, 2)
-"""Halves of the validation queries. States are chosen on one; on the other it is tested whether the
-chosen one is better."""
+"""The choosing and the confirming half of the validation queries. Weights are chosen on the first;
+the second tests whether the chosen ones are better."""
 
 Judge = Callable[[RoutingSpace, NDArray[np.float32]], NDArray[np.float64]]
 """From a space and queries [n, dim] to the quality of the answers in [0, 1], per query [n]."""
@@ -74,8 +74,8 @@ class Problem:
     targets: NDArray[np.int64]
     """The k nearest neighbours of each training query [n_train, k]."""
     hidden: NDArray[np.int32]
-    """Vertex that is hidden from each training query's walk, since it is the query; −1 for none
-    [n_train]."""
+    """Vertex hidden from each training query's walk: the vertex of a base vector used as query; −1
+    for none [n_train]."""
     nearest: NDArray[np.float32]
     """True distances of the k nearest of each validation query [n_validation, k]."""
     scale: float
@@ -96,7 +96,7 @@ class Problem:
         return hash_arrays(self.base.metric, *graph, self.base.rows, *asked)
 
     def to_keep(self) -> Validation:
-        """Validation queries for an index to keep, those that confirm first."""
+        """Validation queries for an index to keep, the confirming half first."""
         order = np.arange(len(self.validation.queries))
         order = np.concatenate([order[CONFIRMING], order[CHOOSING]])[:N_KEPT]
         return Validation(self.validation.queries[order], self.validation.neighbors[order])
@@ -145,18 +145,25 @@ class _HeldOut:
     """Validation queries of a log, and the queries that are excluded from training for them."""
 
     chosen: NDArray[np.int64]
+    """Positions of the validation queries among the distinct ones, ascending [n_validation]."""
     truth: Truth
+    """True neighbours of the validation queries."""
     n_candidates: int
+    """Number of distinct queries that they were chosen from."""
     is_held_out: NDArray[np.bool_]
+    """Whether a distinct query is excluded from training [n_distinct]."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Taught:
-    """Training queries with their targets and hidden vertices."""
+class _TrainingPart:
+    """Training queries from one source: the log, or the base vectors."""
 
     queries: NDArray[np.float32]
+    """[n, dim]"""
     targets: NDArray[np.int64]
+    """[n, k]"""
     hidden: NDArray[np.int32]
+    """[n]"""
     n_drawn: int
     """Number of distinct queries, or base vectors, that these were drawn from."""
 
@@ -203,7 +210,7 @@ def pose(
     )
 
 
-def _sizes(held: _HeldOut, parts: list[_Taught], n_blocks: int) -> Sizes:
+def _sizes(held: _HeldOut, parts: list[_TrainingPart], n_blocks: int) -> Sizes:
     n_base = sum(part.n_drawn for part in parts[1:])
     return Sizes(held.n_candidates, parts[0].n_drawn, n_base, n_blocks)
 
@@ -223,7 +230,7 @@ def _distinct(queries: object, base: BaseVectors, graph: Graph, options: LearnOp
 
 
 def _known(neighbors: object, log: QueryLog, k: int, graph: Graph) -> NDArray[np.int64] | None:
-    """The k nearest neighbours of each query if the caller gave them, checked [n_queries, k]."""
+    """Check the neighbours that the caller gave, and return the k nearest [n_queries, k]."""
     if neighbors is None:
         return None
     ids, n, n_queries = np.asarray(neighbors), graph.n_vertices, int(log.counts.sum())
@@ -236,7 +243,7 @@ def _known(neighbors: object, log: QueryLog, k: int, graph: Graph) -> NDArray[np
 
 
 def _hold_out(log: QueryLog, finder: _Finder, options: LearnOptions) -> _HeldOut:
-    """Choose validation queries and find their neighbours, as deep as an index keeps them."""
+    """Choose validation queries and find as many neighbours of each as an index keeps."""
     n_wanted = n_validation_of(len(log.distinct), options.n_validation)
     candidates = log.order[:n_wanted]
     depth = max(options.k, min(DEPTH, len(finder.base.rows)))
@@ -260,7 +267,7 @@ def _from_log(
     finder: _Finder,
     options: LearnOptions,
     known: NDArray[np.int64] | None,
-) -> _Taught:
+) -> _TrainingPart:
     """Training queries of a log: all that are not held out, or as many as there is time for."""
     drawn = log.order[~held.is_held_out[log.order]]
     if finder.sizes is not None:
@@ -272,7 +279,7 @@ def _from_log(
     targets = finder.find(queries, options.k).ids if known is None else known[log.first[drawn]]
     n_times = log.counts[drawn] if options.count_repeats else 1
     queries, targets = np.repeat(queries, n_times, axis=0), np.repeat(targets, n_times, axis=0)
-    return _Taught(queries, targets, np.full(len(queries), -1, dtype=np.int32), len(drawn))
+    return _TrainingPart(queries, targets, np.full(len(queries), -1, dtype=np.int32), len(drawn))
 
 
 def _learns_from_base(
@@ -292,7 +299,7 @@ def _from_base(
     options: LearnOptions,
     targets: NDArray[np.int64],
     n_blocks: int,
-) -> _Taught:
+) -> _TrainingPart:
     """Base vectors as training queries: all, or as many as there is time for."""
     base, sizes = finder.base, finder.sizes
     if sizes is None:
@@ -302,4 +309,4 @@ def _from_base(
     asked = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
     others = nearest_others(graph, base, options, np.sort(asked))
     ids, nearest = base_as_queries(graph, others, targets, n_blocks)
-    return _Taught(base.vectors()[ids], nearest, ids, len(asked))
+    return _TrainingPart(base.vectors()[ids], nearest, ids, len(asked))

@@ -13,7 +13,7 @@ from l2route.data.vectors import Metric
 from l2route.graph.duplicates import Duplicates
 
 MIN_VALIDATION = 400
-"""Validation queries held out from a short log, but at most a third of it."""
+"""Validation queries to hold out from a short log, but at most a third of it."""
 MAX_HELD_OUT = 1 / 3
 """Largest fraction of the log that validation queries and their near-duplicates may be."""
 _MAX_PAIRS = 1 << 24  # pairs of queries whose distances are held at once

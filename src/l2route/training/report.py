@@ -15,7 +15,7 @@ CONFIDENCE = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Comparison of the learned space with another one, on the validation queries that confirm.
+    """Comparison of the learned space with another one, on the confirming validation queries.
 
     Compared are recall@k within the budget, or for a target recall the bytes of vectors that a
     query reads to reach it.
@@ -62,7 +62,7 @@ class Report:
     recall: float | None
     """Training target given as recall@k; None if it was a budget."""
     budget: int
-    """Total distance computations per query that were learned for."""
+    """Total distance computations per query that were trained for."""
     rerank: int
     """Of the budget, true distances at the end."""
     plain: float
@@ -104,8 +104,8 @@ class Report:
         """All fields but the validation queries, as plain values."""
         names = [each.name for each in fields(self) if each.name != "validation"]
         contests = tuple(asdict(contest) for contest in self.contests)
-        said = {name: getattr(self, name) for name in names}
-        return said | {"contests": contests, "is_better": self.is_better}
+        values = {name: getattr(self, name) for name in names}
+        return values | {"contests": contests, "is_better": self.is_better}
 
     def __str__(self) -> str:
         verdict = "kept" if self.is_better else f"not kept, since {self._reason()}"

@@ -19,7 +19,7 @@ from l2route.training.oracle import HopOracle
 
 @dataclass(frozen=True, slots=True)
 class WalkOptions:
-    """How walks are sampled and weighted."""
+    """How walks are sampled and weighted; fields without a text are as in `LearnOptions`."""
 
     routing: int
     """Scores that a walk may compute."""
@@ -74,7 +74,7 @@ class Lesson:
     found: float
     """Fraction of walks that visited the target."""
     kept: float
-    """Fraction of those in which it is among the k best."""
+    """Fraction of these walks that have the target among the k best."""
 
 
 class Rollouts:
@@ -103,7 +103,13 @@ class Rollouts:
         self._places: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
     def teach(self, model: RoutingModel, batch: NDArray[np.int64], seed: int) -> Lesson:
-        """Walk for targets [batch] and add the gradient of the loss to the model's `.grad`."""
+        """Walk for a batch and add the gradient of the loss to the model's `.grad`.
+
+        Args:
+            model: the model.
+            batch: positions of targets [batch]; target i belongs to query i // k.
+            seed: seed of the noise.
+        """
         vectors, bias = model.vertices()  # [n, width], [n]
         shifts = model.shifts() if isinstance(model, ShiftedModel) else None
         queries = self.queries[torch.from_numpy(batch // self.k)].to(vectors.device)
@@ -275,7 +281,7 @@ def batches(
             queries = rng.permutation(np.flatnonzero(np.isin(block_of, chosen)))
             n_batches = -(-len(queries) // batch_size)
             if len(queries) % batch_size and n_batches > 1 and n_targets >= batch_size:
-                n_batches -= 1  # the rest would be a batch of another size
+                n_batches -= 1  # the last batch would be smaller: skipped
             if first >= n_batches:
                 first -= n_batches
                 continue

@@ -1,4 +1,4 @@
-"""A run: steps, validations, the best state so far, checkpoints."""
+"""A training run: steps, validations, the best weights so far, checkpoints."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,12 +39,13 @@ MIN_STEPS = 2000
 N_VALIDATIONS = 20
 """Validations of a run, unless they would take too much of its time."""
 VALIDATION_SHARE = 0.25
-"""Time of validations, at most, as a fraction of the time of the steps."""
+"""Largest fraction of the time since the first step that validations may have taken before
+another one starts; the last one always does."""
 FIRST_STEP = 4.0
 """Expected time of the first step, in passes over all vertices: a network makes one forward and
 about two backward."""
 PREFETCH_SHARE = 0.1
-"""Longest time between two readings of the clock, for computing hops, as a fraction of a run's."""
+"""Time for computing hops between two looks at the clock, as a fraction of a run's time limit."""
 DIVERGED = 0.05
 """Drop of the validated recall below the best one that counts as divergence."""
 
@@ -230,7 +231,7 @@ class Run:
         return recall
 
     def _recall_of(self, space: RoutingSpace) -> float:
-        """Recall@k of the queries that choose, within the budget."""
+        """Recall@k on the choosing queries, within the budget."""
         n_threads = self.options.n_threads
         return float(self.problem.recalls(space, self.spending, CHOOSING, n_threads).mean())
 

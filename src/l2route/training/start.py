@@ -1,4 +1,4 @@
-"""What a run starts from: the plain space, a model that ranks like it, the scores' temperature."""
+"""The start of a run: the plain space, a model that ranks like it, the temperature of scores."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from l2route.training.problem import Problem
 
 SHARPNESS = 3.0
 """Difference of scores between the best and the eighth best visited vertex, after scaling by α."""
-N_ASKED = 2000
-"""Queries whose walks are counted to find hubs."""
+N_SAMPLED = 2000
+"""Training queries on whose walks hubs are found."""
 
 
 def plain_space(base: BaseVectors, dim: int | None) -> RoutingSpace:
@@ -52,7 +52,7 @@ def make_model(
 
 def find_hubs(problem: Problem, options: LearnOptions, spending: Spending) -> NDArray[np.int64]:
     """Vertices that plain walks visit often enough to learn a shift of their own [n_hubs]."""
-    sample = problem.train[:N_ASKED]
+    sample = problem.train[:N_SAMPLED]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
     limits = Limits(spending.budget)
     found = searcher.search(sample, 1, limits=limits, n_threads=options.n_threads, trace=True)
@@ -65,8 +65,8 @@ def find_hubs(problem: Problem, options: LearnOptions, spending: Spending) -> ND
 def calibrate_sharpness(problem: Problem, spending: Spending, n_threads: int = 0) -> float:
     """Inverse temperature α at which the best and the eighth best score differ by SHARPNESS.
 
-    With a smaller one noisy walks are worse than greedy ones, and training first unlearns; with a
-    larger one most steps have no gradient.
+    With a smaller α noisy walks find less than greedy ones, and recall falls at first; with a
+    larger α most steps have no gradient.
     """
     sample = problem.train[:500]
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)

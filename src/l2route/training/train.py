@@ -1,4 +1,4 @@
-"""Learning from start to end: a graph and a query log in, a routing space and a report out."""
+"""Training from start to end: from a graph and a query log to a routing space and a report."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -48,7 +48,7 @@ def train(
         base: base vectors.
         queries: the log [n_queries, dim].
         options: how to learn.
-        model: a model of one's own, in place of the one that the options name.
+        model: a custom model, in place of the one that the options name.
         neighbors: true neighbours of the queries, if they are known: row numbers [n_queries, at
             least k], nearest first. Those of validation queries are computed anyway.
         rivals: spaces that the learned one has to beat, besides the plain one of its dimension.
@@ -78,7 +78,7 @@ def train(
         judge=judge,
     )
     warn_of_doubts(problem.validation, base, stacklevel=4)  # the caller of RoutingIndex.learn
-    _tell_memory(problem, options)
+    _log_memory(problem, options)
     return learn_space(
         problem,
         options,
@@ -92,7 +92,7 @@ def train(
     )
 
 
-def _tell_memory(problem: Problem, options: LearnOptions) -> None:
+def _log_memory(problem: Problem, options: LearnOptions) -> None:
     """Log how much memory the run will take; a warning if that is more than is free."""
     expected = expected_bytes(
         problem.graph.n_vertices,
@@ -103,8 +103,8 @@ def _tell_memory(problem: Problem, options: LearnOptions) -> None:
         n_threads=options.n_threads,
     )
     free = available_bytes()
-    said = f"learning takes about {expected / 1e9:.1f} GB of memory beside the index"
+    message = f"learning takes about {expected / 1e9:.1f} GB of memory beside the index"
     if expected > free:
-        _LOG.warning("%s, %.1f GB are free; memory_gb limits it", said, free / 1e9)
+        _LOG.warning("%s, %.1f GB are free; memory_gb limits it", message, free / 1e9)
     else:
-        _LOG.info("%s, %.1f GB are free", said, free / 1e9)
+        _LOG.info("%s, %.1f GB are free", message, free / 1e9)

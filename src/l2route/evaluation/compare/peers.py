@@ -30,12 +30,12 @@ class _Peer:
     learn_seconds = 0.0
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Nothing, unless the library counts."""
+        """None: most libraries do not count distances."""
         return None
 
 
 class _Faiss(_Peer):
-    """What faiss's graphs have in common."""
+    """Methods that faiss's graph indexes share."""
 
     metric: Metric
     index: Any
@@ -161,7 +161,7 @@ class Annoy(_Peer):
         return _padded([self._inspect(query, k) for query in queries], k)
 
     def count(self, queries: Vectors, k: int) -> NDArray[np.int64] | None:
-        """Points inspected: asked for all points, Annoy returns these; splits do not count."""
+        """Points inspected, which Annoy returns if asked for all points; splits are not counted."""
         everything = self.index.get_n_items()
         counts = [len(self._inspect(query, everything)) for query in queries]
         return np.array(counts, dtype=np.int64)
@@ -247,7 +247,7 @@ class PyNNDescent(_Peer):
         return _ids(self.index.query(queries, k, epsilon=self.epsilon)[0])
 
     def n_bytes(self) -> int | None:
-        """Nothing: pynndescent has no file format of its own."""
+        """None: pynndescent has no file format of its own."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""What a search method is to a comparison, ours or another library's."""
+"""The interface of a search method in a comparison, ours or another library's."""
 
 from typing import Protocol
 
@@ -57,7 +57,9 @@ def knob_for(method: Method, queries: Vectors, k: int, budget: float) -> int:
         method.set(knob)
         counts = method.count(queries, k)
         if counts is None:
-            raise ValueError("expected a method that counts its distances, got one that does not")
+            raise ValueError(
+                f"expected a method that counts its distances, got {type(method).__name__}"
+            )
         return float(counts.mean())
 
     if (least := mean(1)) > budget:

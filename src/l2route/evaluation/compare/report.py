@@ -1,6 +1,5 @@
 """Tables and pictures of a comparison, made of its raw results."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -127,5 +126,5 @@ def _distances(line: Line, recall: float) -> str:
 
 
 def _missing(result: Comparison) -> str:
-    said: Sequence[str] = [f"\nNot there: {name}: {why}" for name, why in result.skipped.items()]
-    return "\n".join(said)
+    skipped = result.skipped.items()
+    return "\n".join(f"\nNot measured: {name}: {reason}" for name, reason in skipped)

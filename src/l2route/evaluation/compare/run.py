@@ -64,7 +64,7 @@ class Comparison:
     seed: int
     lines: list[Line] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
-    """What could not be measured, and why."""
+    """Reasons by the names of methods or points that could not be measured."""
     context: dict[str, Any] = field(default_factory=context)
 
     def write(self, path: Path) -> None:
@@ -127,7 +127,7 @@ def compare(
     n_rounds: int = 3,
     seed: int = 0,
     out: Path | None = None,
-    told: Callable[[str], None] | None = None,
+    on_message: Callable[[str], None] | None = None,
 ) -> Comparison:
     """Measure methods in turns: every point of each method once per round.
 
@@ -138,14 +138,14 @@ def compare(
         n_rounds: times that every point is timed; the fastest counts.
         seed: seed of every random choice.
         out: file that raw results are written to after every step.
-        told: called with a message after every step.
+        on_message: called with a message after every step.
     """
     entries = select("compare", methods)
     if n_rounds < 1:
         raise ValueError(f"expected at least one round, got {n_rounds}")
     n_base, dim = data.base.shape
     result = Comparison(data.name, n_base, dim, len(data.query), seed)
-    run = _Run(result, out, told or _ignore)
+    run = _Run(result, out, on_message or _ignore)
     made = list(run.build_all(entries, data, minutes, seed))
     stopwatch = _Stopwatch(data, run.skip)
     for turn in range(n_rounds):
@@ -161,7 +161,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A comparison in progress: the results so far, where they are kept, who is told."""
+    """A comparison in progress: the results so far, their file, and a function for messages."""
 
     result: Comparison
     out: Path | None
@@ -184,7 +184,7 @@ class _Run:
             yield line, method
 
     def skip(self, name: str, error: Exception) -> None:
-        """Note what could not be measured, and why."""
+        """Record a method or point that could not be measured, and why."""
         self.result.skipped[name] = str(error)
         self.say(f"{name}: skipped, {error}")
 
