@@ -26,7 +26,7 @@ class Finished(NamedTuple):
 
     run: Path
     data: Path
-    said: list[RunStatus]
+    statuses: list[RunStatus]
 
 
 @contextmanager

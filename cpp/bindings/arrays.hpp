@@ -47,7 +47,7 @@ inline void require(bool holds, const std::string& what) {
 inline std::size_t byte_count(const std::vector<std::size_t>& shape, std::size_t element_size) {
   std::size_t n_bytes = element_size;
   for (const std::size_t extent : shape) {
-    require(!__builtin_mul_overflow(n_bytes, extent, &n_bytes), "arrays that a memory can hold");
+    require(!__builtin_mul_overflow(n_bytes, extent, &n_bytes), "arrays of fewer than 2^64 bytes");
   }
   return n_bytes;
 }

@@ -62,7 +62,7 @@ using LessonArrays =
     std::tuple<Output<std::int64_t>, Output<VertexId>, Output<float>, Output<float>, Output<float>,
                Output<std::int32_t>, Output<bool>, Output<bool>, Output<float>>;
 
-// One value of every lesson.
+// An array with one value of each lesson.
 template <class T>
 Output<T> each(const std::vector<Lesson>& lessons, T Lesson::* member) {
   auto [values, array] = new_array<T>({lessons.size()});
@@ -86,7 +86,7 @@ LessonArrays arrays_of(const std::vector<Lesson>& lessons, Output<float> query_g
           std::move(query_gradient)};
 }
 
-// Walks of the agent, one per query, and the gradient of the objective in every visited score.
+// Walks, one per query, and the gradient of the objective in every visited score.
 LessonArrays rollout(const PyGraph& graph, const PyRows& vertices, const Matrix<float>& queries,
                      const PyTargets& targets, const RolloutOptions& options,
                      const Array<std::int64_t>& query_ids, const Array<VertexId>& hidden,
@@ -99,7 +99,7 @@ LessonArrays rollout(const PyGraph& graph, const PyRows& vertices, const Matrix<
   require(queries.shape(1) == rows.width, "queries as wide as vertices' rows");
   require(n == 0 || targets.n_vertices() == n_vertices, "hops of every vertex");
   require(targets.n_queries() == n && query_ids.shape(0) == n && hidden.shape(0) == n,
-          "a target, a number and a hidden vertex for every query");
+          "a target, an id and a hidden vertex for every query");
   const RolloutBatch batch{queries.data(), n, targets.view(), query_ids.data(), hidden.data()};
   auto [gradient, gradient_array] = new_array<float>({with_query_gradient ? n : 0, rows.width});
   std::vector<Lesson> lessons;
@@ -132,13 +132,15 @@ void bind_rollout(nb::module_& m) {
   nb::class_<PyTargets>(m, "Targets", "Hops to one target per query, by block and column.")
       .def(nb::init<std::vector<HopPlanes>, Array<std::int32_t>, Array<std::int32_t>>(), "blocks"_a,
            "block_of"_a, "column_of"_a);
-  nb::class_<RolloutOptions>(m, "RolloutOptions", "How the agent walks in a rollout.")
+  nb::class_<RolloutOptions>(m, "RolloutOptions",
+                             "How walks of a rollout are sampled and weighted.")
       .def(nb::init<std::size_t, std::size_t, float, float, float, float, bool, std::uint64_t>(),
            nb::kw_only(), "budget"_a, "k"_a, "temperature"_a, "routing_weight"_a, "topk_weight"_a,
            "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a);
   m.def("rollout", &rollout, "graph"_a, "vertices"_a, "queries"_a, "targets"_a, "options"_a,
         nb::kw_only(), "query_ids"_a, "hidden"_a, "with_query_gradient"_a, "n_threads"_a,
-        "Walk as the agent: offsets, vertices, gradients, routing, topk, n_steps, is_found, "
+        "Walk and differentiate the objective: offsets, vertices, gradients, routing, topk, "
+        "n_steps, is_found, "
         "is_kept, gradient in query rows.");
 }
 

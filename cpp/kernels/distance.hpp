@@ -279,12 +279,15 @@ inline std::vector<std::string> simd_levels() {
   return levels;
 }
 
-// The fastest level of this machine for "auto"; throws for a level that it does not have.
+// The level of this name, or the fastest one of this machine for "auto"; throws if this machine
+// does not have it.
 inline std::string choose_level(const std::string& simd) {
   const std::vector<std::string> levels = simd_levels();
   if (simd == "auto") return levels.front();
   if (std::find(levels.begin(), levels.end(), simd) == levels.end()) {
-    throw std::invalid_argument("this machine has no SIMD level '" + simd + "'");
+    std::string known = "auto";
+    for (const std::string& level : levels) known += ", " + level;
+    throw std::invalid_argument("expected a SIMD level of " + known + ", got '" + simd + "'");
   }
   return simd;
 }

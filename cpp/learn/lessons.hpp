@@ -27,8 +27,8 @@ struct RolloutBatch {
   const VertexId* hidden;         // a vertex that the walk treats as not in the graph; -1 for none
 };
 
-// Walks for query i. If it is asked for, the gradient in the query's row, the sum of score gradient
-// times vertex row over the visits, is computed at once, while the rows are still in the cache.
+// Walks for query i. The gradient in the query's row, the sum of score gradient times vertex row
+// over the visits, is optional; it is computed at once, while the rows are still in the cache.
 inline void run_rollout(const GraphView& graph, const Rows& rows, const RolloutBatch& batch,
                         std::size_t i, const RolloutOptions& options, Lesson& lesson,
                         float* query_gradient) {

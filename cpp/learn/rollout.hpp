@@ -208,21 +208,21 @@ class RolloutTracer {
     return objective;
   }
 
-  // From the last step backward: had[h] is the gradient, without the factor e^s, of a vertex h hops
-  // from the target that is in the heap from step t to the end.
+  // From the last step backward: from_here[h] is the gradient, without the factor e^s, of a vertex
+  // h hops from the target that is in the heap from step t to the end.
   template <class Real>
   void spread_gradients(const std::vector<Real>& weights, const std::vector<Step<Real>>& steps,
                         std::vector<float>& gradients) const {
-    ByHops<Real> had{};
+    ByHops<Real> from_here{};
     std::size_t i = visits_.size();
     while (i > 0 && visits_[i - 1].entered >= steps.size()) --i;
     for (std::size_t t = steps.size(); t-- > 0;) {
-      for (Real& share : had) share -= steps[t].over_heap;
-      had[steps[t].nearest] += steps[t].over_reference;
+      for (Real& gradient : from_here) gradient -= steps[t].over_heap;
+      from_here[steps[t].nearest] += steps[t].over_reference;
       for (; i > 0 && visits_[i - 1].entered == t; --i) {
         const Visit& visit = visits_[i - 1];
         const Real gradient =
-            stays(visit, steps.size()) ? had[visit.hops] : gradient_until_left(visit, steps);
+            stays(visit, steps.size()) ? from_here[visit.hops] : gradient_until_left(visit, steps);
         gradients[i - 1] += options_.routing_weight * static_cast<float>(weights[i - 1] * gradient);
       }
     }

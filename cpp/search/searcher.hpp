@@ -202,7 +202,7 @@ class Searcher {
     float square = 0;
     for (std::size_t j = 0; j < routing_dim; ++j) square += routed[j] * routed[j];
     const float factor = std::min((1 + limits.slack) * (1 + limits.slack),
-                                  std::numeric_limits<float>::max());  // times 0 it must be 0
+                                  std::numeric_limits<float>::max());  // inf · 0 would be NaN
     return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
   }
 

@@ -1,4 +1,4 @@
-// Periodic checks within long calls: whether to stop, and whether to start more threads.
+// Periodic checks during long calls: whether to stop, and whether to start more threads.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,21 @@ class Pulse {
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kInterval{50};
 
-  // `is_unwanted` is called every 50 ms, by the thread that made the pulse only.
+  // `is_unwanted` is called every 50 ms, only by the thread that made the pulse; true stops the
+  // work.
   explicit Pulse(std::function<bool()> is_unwanted = {})
-      : is_unwanted_(std::move(is_unwanted)), asked_(Clock::now()) {}
+      : is_unwanted_(std::move(is_unwanted)), checked_(Clock::now()) {}
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;
 
-  // To be called often by every thread that works; throws Stopped if the work is to end.
+  // Every working thread has to call this often; throws Stopped if the work is to end.
   void beat() {
     if (is_stopped_.load(std::memory_order_relaxed)) throw Stopped{};
     if (std::this_thread::get_id() != owner_) return;
     const Clock::time_point now = Clock::now();
     if (alarm_ && now >= alarm_at_) std::exchange(alarm_, nullptr)();
-    if (now - asked_ < kInterval) return;
-    asked_ = now;
+    if (now - checked_ < kInterval) return;
+    checked_ = now;
     if (!is_unwanted_ || !is_unwanted_()) return;
     is_stopped_.store(true, std::memory_order_relaxed);
     throw Stopped{};
@@ -46,7 +47,7 @@ class Pulse {
  private:
   const std::function<bool()> is_unwanted_;
   const std::thread::id owner_ = std::this_thread::get_id();
-  Clock::time_point asked_;
+  Clock::time_point checked_;
   std::function<void()> alarm_;
   Clock::time_point alarm_at_;
   std::atomic<bool> is_stopped_{false};

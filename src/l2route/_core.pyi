@@ -66,13 +66,13 @@ class Targets:
     def __init__(self, blocks: Sequence[Annotated[NDArray[numpy.uint64], dict(shape=(None, 8, 4), order='C', device='cpu', writable=False)]], block_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], column_of: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
 class RolloutOptions:
-    """How the agent walks in a rollout."""
+    """How walks of a rollout are sampled and weighted."""
 
     def __init__(self, *, budget: int, k: int, temperature: float, routing_weight: float, topk_weight: float, topk_sharpness: float, teacher_forcing: bool, seed: int) -> None: ...
 
 def rollout(graph: Graph, vertices: Rows, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Targets, options: RolloutOptions, *, query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], with_query_gradient: bool, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_], NDArray[numpy.bool_], NDArray[numpy.float32]]:
     """
-    Walk as the agent: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows.
+    Walk and differentiate the objective: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows.
     """
 
 def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], gradients: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:

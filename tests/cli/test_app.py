@@ -67,7 +67,7 @@ def test_version(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("build nothing.npy -o x", "nothing.npy"),
         ("build data.npz:nothing -o x", "nothing"),
@@ -100,7 +100,7 @@ def test_version(run: Run) -> None:
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
-    workdir: Path, run: Run, line: str, says: str
+    workdir: Path, run: Run, line: str, message: str
 ) -> None:
     """Bad input exits with 2 and one line that names what is wrong."""
     np.save(workdir / "wide.npy", np.ones((3, 9)))
@@ -109,12 +109,12 @@ def test_bad_input_is_one_line_and_exit_code_2(
     code, out, err = run(line)
     lines = [text for text in err.splitlines() if text.startswith("l2route: ")]
     assert (code, out, len(lines)) == (2, "", 1)
-    assert says in lines[0]
+    assert message in lines[0]
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(
-    ("line", "says"),
+    ("line", "message"),
     [
         ("build nothing.npy -o x --degree 3", "degree"),
         ("build nothing.npy -o x --ef-construction 0", "ef_construction"),
@@ -160,12 +160,12 @@ def test_bad_input_is_one_line_and_exit_code_2(
     ],
 )
 def test_bad_options_are_refused_before_files_are_read(
-    workdir: Path, run: Run, line: str, says: str
+    workdir: Path, run: Run, line: str, message: str
 ) -> None:
     """A bad option is one line on the error stream, without a bar, even if files are missing."""
     code, out, err = run(line)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert says in err
+    assert message in err
     assert "nothing.np" not in err
     assert "nowhere" not in err
 

@@ -114,7 +114,7 @@ def test_build_for_a_recall_needs_no_queries(workdir: Path, run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ("--queries log.npy --recall 2", "recall"),
         ("--queries log.npy --routing int3", "int3"),
@@ -129,8 +129,8 @@ def test_build_for_a_recall_needs_no_queries(workdir: Path, run: Run) -> None:
         ("--routing int8", "--routing"),
     ],
 )
-def test_options_that_do_not_go_together(run: Run, options: str, says: str) -> None:
+def test_options_that_do_not_go_together(run: Run, options: str, message: str) -> None:
     """Options that exclude each other are refused in one line, before files are read."""
     code, out, err = run(f"build nothing.npy -o x {options}")
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert says in err
+    assert message in err

@@ -67,9 +67,9 @@ def test_compress_and_search_at_a_recall(workdir: Path, run: Run) -> None:
     assert facts["vectors"] == "float16"
     assert [space["dtype"] for space in facts["spaces"]] == ["float16", "uint8"]
     assert facts["losses"][0]["space"] == "original-int8"
-    said = run("info small.l2r")[1]
-    assert "original-int8" in said
-    assert "compression" in said
+    printed = run("info small.l2r")[1]
+    assert "original-int8" in printed
+    assert "compression" in printed
     code, out, _ = run("compress words.l2r --routing float16 --json")
     assert code == 0
     assert json.loads(out)["losses"] == []

@@ -39,5 +39,5 @@ def test_expected_memory_is_printed_on_the_error_stream(
     line = "learn index.l2r --queries queries.npy --budget 40 --steps 2"
     for _ in range(2):
         get_command(app).main(line.split(), standalone_mode=False)
-        said = capsys.readouterr().err.count("l2route: learning takes about 0.0 GB of memory")
-        assert said == 1
+        n_printed = capsys.readouterr().err.count("l2route: learning takes about 0.0 GB of memory")
+        assert n_printed == 1

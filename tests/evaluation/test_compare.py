@@ -95,9 +95,9 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         Entry("c", "none", lambda *_: Absent(log, "c")),
     )
     monkeypatch.setattr(methods, "METHODS", entries)
-    said: list[str] = []
+    messages: list[str] = []
     out = tmp_path / "new" / "raw.json"
-    result = compare(make_data(), n_rounds=3, out=out, on_message=said.append)
+    result = compare(make_data(), n_rounds=3, out=out, on_message=messages.append)
     knobs = [2, 5, 9, 10]  # recall is 1 at 10: no larger knob is tried
     explored = [(name, knob) for name in "ab" for knob in knobs for _ in range(2)]
     repeated = [(name, knob) for name in "ab" for knob in knobs] * 2
@@ -109,7 +109,7 @@ def test_methods_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         assert [p.n_computed for p in line.points] == [20, 50, 90, 100]
         assert all(len(p.seconds) == 3 for p in line.points)
         assert line.bytes_per_vector == 100
-    assert said[-1] == "round 3 of 3 done"
+    assert messages[-1] == "round 3 of 3 done"
     assert Comparison.read(out) == result
 
 
@@ -199,10 +199,10 @@ def test_tables_fit_a_narrow_terminal() -> None:
         line = Line(entry.method, entry.label, 3600.0, 300.0, 1024.0)
         line.points = [Point(i, r, 10_000.0, [0.005]) for i, r in enumerate((0.8, 0.995))]
         result.lines.append(line)
-    told = StringIO()
-    Console(width=80, file=told).print(*speeds.rich_tables(result))
-    assert "200,000" in told.getvalue()
-    assert "…" not in told.getvalue()
+    printed = StringIO()
+    Console(width=80, file=printed).print(*speeds.rich_tables(result))
+    assert "200,000" in printed.getvalue()
+    assert "…" not in printed.getvalue()
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -218,17 +218,17 @@ def test_the_metric_of_a_file_can_be_overridden(
 ) -> None:
     """`--metric` overrides the metric of the file."""
     make_data().write(tmp_path / "little.npz")
-    asked: list[str] = []
+    metrics: list[str] = []
 
     def spy(data: Dataset, *_: object, **__: object) -> Comparison:
-        asked.append(data.metric)
+        metrics.append(data.metric)
         raise ValueError("seen")
 
     monkeypatch.setattr(commands, "run_comparison", spy)
     words = ["compare", "--data", str(tmp_path / "little.npz"), "-o", str(tmp_path / "out")]
     for more in ((), ("--metric", "cosine"), ("--metric", "ip")):
         assert call(monkeypatch, *words, *more) == 2
-    assert asked == ["l2", "cosine", "ip"]
+    assert metrics == ["l2", "cosine", "ip"]
 
 
 def test_the_command_writes_results_table_and_picture(

@@ -20,13 +20,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All experiments, run once; tests that change a run copy it first."""
     directory = tmp_path_factory.mktemp("reproduce")
     data = make_file(directory)
-    said: list[RunStatus] = []
+    statuses: list[RunStatus] = []
     with tiny_paper():
         run_experiments(
             ["table1", "routing", "ablation", "sota"],
             [data],
             directory / "run",
             minutes=MINUTES,
-            on_status=said.append,
+            on_status=statuses.append,
         )
-    return Finished(directory / "run", data, said)
+    return Finished(directory / "run", data, statuses)

@@ -114,7 +114,7 @@ def test_data_stands_for_what_its_name_starts_with(name: str, kind: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "message"),
     [
         ({"cells": [{"rdcs": 7}]}, "rdcs 128"),
         ({"cells": [{"dataset": "MNIST"}]}, "expected a dataset of SIFT100K"),
@@ -125,7 +125,7 @@ def test_data_stands_for_what_its_name_starts_with(name: str, kind: str | None) 
     ],
 )
 def test_a_wrong_file_is_refused(
-    table: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
+    table: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with a wrong value is refused; the error states what was expected and found."""
     cell = {"dataset": "SIFT100K", "method": "plain", "budget": 128, "compression": 1}
@@ -138,7 +138,7 @@ def test_a_wrong_file_is_refused(
     monkeypatch.setattr(
         plan, "_read_toml", lambda name: real(name) if name == "datasets" else content
     )
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         read_experiment("table1")
 
 
@@ -152,4 +152,4 @@ def test_unknown_spaces_and_objectives_are_refused() -> None:
     """Unknown names are refused when a file is read, not hours later."""
     for wrong in ({"space": "round"}, {"objective": "fame"}, {"graph_space": "flat"}):
         with pytest.raises(ValueError, match="expected a"):
-            Method("", **wrong)  # type: ignore[arg-type] # that is what is tested
+            Method("", **wrong)  # type: ignore[arg-type] # wrong on purpose

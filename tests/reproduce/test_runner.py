@@ -19,17 +19,17 @@ from paper_runs import MINUTES, Finished, make_file
 
 def test_all_cells_have_a_result(finished: Finished) -> None:
     """Equal cells of two experiments share a result, and the last status has nothing left."""
-    run, _, said = finished
+    run, _, statuses = finished
     tables = summarize(Store(run))
     figures = [figure for table in tables for figure in table.figures]
     assert [table.plan.name for table in tables] == ["table1", "routing", "ablation", "sota"]
     assert all(figure.recall is not None for figure in figures)
     assert len(list((run / "results").glob("*.json"))) < len(figures)
-    assert (said[-1].n_done, said[-1].seconds_left) == (said[-1].n_cells, 0)
-    assert [progress.n_done for progress in said] == list(range(said[-1].n_cells + 1))
-    assert "recall@1" in said[1].last
-    assert said[0].now == "sift_tiny, original ×1 at 128"
-    assert said[-1].now == ""
+    assert (statuses[-1].n_done, statuses[-1].seconds_left) == (statuses[-1].n_cells, 0)
+    assert [progress.n_done for progress in statuses] == list(range(statuses[-1].n_cells + 1))
+    assert "recall@1" in statuses[1].last
+    assert statuses[0].now == "sift_tiny, original ×1 at 128"
+    assert statuses[-1].now == ""
 
 
 def test_results_are_stored_query_by_query(finished: Finished) -> None:

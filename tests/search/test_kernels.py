@@ -36,9 +36,9 @@ def test_fused_kernels_agree_to_the_last_bit(dim: int, scorer: str, seed: int) -
 
 
 @pytest.mark.parametrize("degree", [2**61, 2**62 + 1, 2**63])
-def test_arrays_beyond_what_can_be_counted_are_refused(degree: int) -> None:
-    """A size that overflows is not taken for a small one."""
+def test_array_sizes_that_overflow_are_refused(degree: int) -> None:
+    """An output whose size in bytes overflows 64 bits is refused."""
     rows = _core.Rows(pad_rows(np.zeros((8, 3), np.float32)), "l2")
     candidates = np.zeros((8, 1), np.int32)
-    with pytest.raises(ValueError, match="expected arrays that a memory can hold"):
+    with pytest.raises(ValueError, match=r"expected arrays of fewer than 2\^64 bytes"):
         _core.pruned_lists(rows=rows, candidates=candidates, degree=degree, alpha=1, n_threads=1)

@@ -21,10 +21,10 @@ def test_a_full_cache_computes_nothing(
     graph: Graph, tmp_path: Path, count_computed: list[int], margin: int | None
 ) -> None:
     """After compute_all another oracle reads every block, equal to the ones computed."""
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
     first = HopOracle(graph, np.arange(1200), margin=margin, cache=tmp_path, max_blocks=1)
-    first.compute_all(lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    first.compute_all(lambda done, total: calls.append((done, total)))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
     assert first.n_held == 1
     count_computed.clear()
     second = HopOracle(graph, np.arange(1200)[::-1], margin=margin, cache=tmp_path)
@@ -49,15 +49,15 @@ def test_other_inputs_miss_the_cache(
     """Another graph, target or margin, and with a margin another entry, is computed anew."""
     other = random_graph(2, 1200, 3)
     moved = graph.entered_at([5])
-    asked: list[tuple[Graph, int, int | None]] = [
+    inputs: list[tuple[Graph, int, int | None]] = [
         *((graph, 9, None), (other, 9, None), (graph, 8, None), (graph, 9, 1)),
         *((graph, 9, 2), (moved, 9, 1)),
     ]
-    for n_computed, (asked_of, n_targets, margin) in enumerate(asked, start=1):
-        HopOracle(asked_of, np.arange(n_targets), margin=margin, cache=tmp_path).block(0)
+    for n_computed, (graph_used, n_targets, margin) in enumerate(inputs, start=1):
+        HopOracle(graph_used, np.arange(n_targets), margin=margin, cache=tmp_path).block(0)
         assert len(count_computed) == n_computed
     HopOracle(moved, np.arange(9), cache=tmp_path).block(0)  # full hops do not depend on the entry
-    assert len(count_computed) == len(asked)
+    assert len(count_computed) == len(inputs)
 
 
 def _flip(position: int) -> Callable[[bytes], bytes]:

@@ -163,8 +163,8 @@ def test_targets_fit_the_memory_for_hops(index: RoutingIndex) -> None:
     ids, nearest = base_as_queries(index.graph, others, known, n_blocks)
     targets = np.union1d(known, nearest)
     assert len(targets) == BLOCK_TARGETS
-    everyone, _ = base_as_queries(index.graph, others, np.arange(2000), n_blocks)
-    assert 0 < len(ids) < len(everyone)
+    unlimited, _ = base_as_queries(index.graph, others, np.arange(2000), n_blocks)
+    assert 0 < len(ids) < len(unlimited)
     posed = pose_on(index, draw(1000, 1), replace(OPTIONS, memory_gb=block_gb))
     assert posed.sizes.blocks == 1
 
@@ -195,10 +195,10 @@ def test_known_neighbours_are_not_computed(
     queries, options = draw(1000, 1), replace(OPTIONS, k=3, learns_from_base=False)
     expected = pose_on(index, queries, options)
     known = exact_neighbors(index.base.vectors(), queries, 5).ids
-    asked: list[int] = []
+    n_searched: list[int] = []
 
     def counted(base: object, probes: NDArray[np.float32], *more: Any, **options: Any) -> Truth:
-        asked.append(len(probes))
+        n_searched.append(len(probes))
         return exact_neighbors(base, probes, *more, **options)
 
     monkeypatch.setattr(posing, "exact_neighbors", counted)
@@ -207,7 +207,7 @@ def test_known_neighbours_are_not_computed(
         return pose(index.graph, index.base, queries, options, neighbors=neighbors)
 
     problem = with_known(known.astype(np.uint32))
-    assert asked == [200]
+    assert n_searched == [200]
     np.testing.assert_array_equal(problem.train, expected.train)
     np.testing.assert_array_equal(problem.targets, expected.targets)
     np.testing.assert_array_equal(problem.validation.queries, expected.validation.queries)

@@ -51,17 +51,17 @@ def rows_of(queries: NDArray[np.float32]) -> set[bytes]:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(0, 3))
-def test_a_log_is_its_distinct_queries_and_their_counts(asked: list[int], seed: int) -> None:
+def test_a_log_is_its_distinct_queries_and_their_counts(log_ids: list[int], seed: int) -> None:
     """Distinct queries and counts equal those of a dictionary; +0 and −0 are equal."""
-    values = np.array([[0.0, each] for each in asked], np.float32)
+    values = np.array([[0.0, each] for each in log_ids], np.float32)
     values[::2, 0] = -0.0
     log = QueryLog.of(values, seed)
     counts: dict[int, int] = {}
-    for each in asked:
+    for each in log_ids:
         counts[each] = counts.get(each, 0) + 1
     assert log.distinct[:, 1].tolist() == list(counts)
     assert log.counts.tolist() == list(counts.values())
-    assert log.first.tolist() == [asked.index(each) for each in counts]
+    assert log.first.tolist() == [log_ids.index(each) for each in counts]
     assert sorted(log.order.tolist()) == list(range(len(counts)))
 
 

@@ -218,7 +218,7 @@ def _truth(
 
 
 def read_neighbors(index: RoutingIndex, source: str, n_queries: int) -> NDArray[np.int64]:
-    """Read true neighbours from a file [n_queries, depth]; ids are those that answers have."""
+    """Read true neighbours from a file [n_queries, depth]; ids are as in answers."""
     highest = len(index) - 1 if index.labels is None else int(index.labels.max())
     return read_truth(source, highest + 1, n_queries)
 

@@ -261,9 +261,9 @@ def learn_scores(
     graph = graph_of(with_twins(world.is_edge))
     model = Perceptron(points * np.float32(unit_scale(points)), seed)
 
-    def judge(space: RoutingSpace, asked: NDArray[np.float32]) -> NDArray[np.float64]:
+    def judge(space: RoutingSpace, queries: NDArray[np.float32]) -> NDArray[np.float64]:
         """Whether greedy routing visits the true nearest neighbour [n]."""
-        return walk_greedily(graph, space, base, asked).visits.astype(np.float64)
+        return walk_greedily(graph, space, base, queries).visits.astype(np.float64)
 
     with torch_threads(1):
         space, _ = train(

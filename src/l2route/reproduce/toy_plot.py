@@ -26,7 +26,7 @@ ARRIVES_COLOUR, STUCK_COLOUR = "#E3EFF6", "#F8DDCB"
 FRAME_COLOUR, EDGE_COLOUR, POINT_COLOUR = "#999999", "#B4B4B4", "#6B6B6B"
 ROUTE_WIDTH = 2.6
 RIM: dict[str, Any] = {"edgecolors": "white", "linewidths": 0.9, "zorder": 7}
-"""White rim that sets a mark off from what is under it."""
+"""White rim around a mark."""
 
 
 @dataclass(frozen=True, slots=True)

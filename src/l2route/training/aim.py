@@ -209,13 +209,14 @@ class RecallAim:
         return charged
 
     def _spent(
-        self, searcher: Searcher, asked: Validation, setting: Setting
+        self, searcher: Searcher, validation: Validation, setting: Setting
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Bytes of vectors that each query reads [n], and its recall@k [n]."""
         base = self.problem.base
-        found = self._search(searcher, asked, setting)
+        found = self._search(searcher, validation, setting)
         routed = found.n_routing * float(searcher.space.rows[0].nbytes)
         reranked = found.n_rerank * float(base.rows[0].nbytes)
-        nearest = base.exact_distances(asked.queries, asked.neighbors[:, : self.k])
-        distances = base.exact_distances(asked.queries, found.ids)
+        queries, neighbors = validation.queries, validation.neighbors
+        nearest = base.exact_distances(queries, neighbors[:, : self.k])
+        distances = base.exact_distances(queries, found.ids)
         return routed + reranked, recall_per_query(distances, nearest, self.k)

@@ -39,10 +39,10 @@ def look_alike(
     rng = np.random.default_rng(seed)
     vectors = base.vectors()
     n = min(len(vectors), len(train), N_COMPARED)
-    asked = validation[:N_SAMPLED]
+    sample = validation[:N_SAMPLED]
     sides = [rows[rng.permutation(len(rows))[:n]] for rows in (vectors, train)]
     near_base, near_train = (
-        exact_neighbors(side, asked, 1, base.metric).distances[:, 0] for side in sides
+        exact_neighbors(side, sample, 1, base.metric).distances[:, 0] for side in sides
     )
     share = (near_base < near_train).mean() + 0.5 * (near_base == near_train).mean()
     return bool(share >= LOOK_ALIKE)
@@ -64,7 +64,7 @@ def nearest_others(
     graph: Graph,
     base: BaseVectors,
     options: LearnOptions,
-    asked: NDArray[np.int64] | None = None,
+    chosen: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """The k nearest other vectors of each base vector; −1 where fewer are found [n, k].
 
@@ -75,10 +75,10 @@ def nearest_others(
         graph: the graph.
         base: the vectors.
         options: how to learn.
-        asked: rows to compute; the others are −1. All by default.
+        chosen: ids of base vectors, all by default; rows of the others are −1 [n_chosen].
     """
     vectors = base.vectors()
-    ids = np.arange(len(vectors)) if asked is None else asked
+    ids = np.arange(len(vectors)) if chosen is None else chosen
     others = np.full((len(vectors), options.k), -1, dtype=np.int64)
     if options.k > 1:
         searcher = Searcher(graph, original_space(base), base)
@@ -86,12 +86,12 @@ def nearest_others(
         found = searcher.search(
             vectors[ids], options.k + 1, limits=Limits(ef=ef), n_threads=n_threads
         ).ids
-        is_itself = found == ids[:, None]  # [n_asked, k + 1]
+        is_itself = found == ids[:, None]  # [n_chosen, k + 1]
         is_itself[~is_itself.any(axis=1), -1] = True  # an equal vector may have come first
         others[ids] = found[~is_itself].reshape(len(ids), options.k)
         return others
-    apart = np.full(len(ids), np.inf, dtype=np.float32)  # [n_asked]
-    for neighbor in graph.neighbors[ids].T:  # [n_asked]
+    apart = np.full(len(ids), np.inf, dtype=np.float32)  # [n_chosen]
+    for neighbor in graph.neighbors[ids].T:  # [n_chosen]
         used = np.flatnonzero(neighbor >= 0)
         distances = ((vectors[ids[used]] - vectors[neighbor[used]]) ** 2).sum(axis=1)
         is_nearer = distances < apart[used]

@@ -141,8 +141,8 @@ class LearnOptions:
     of the distance to the validation query's second nearest vector: such queries have the same
     answers."""
     memory_gb: float | None = None
-    """Memory for hops from vertices to targets in 10⁹ bytes; by default 6.4, or half of what is
-    free. A run is reproducible bit for bit only with the same amount."""
+    """Memory for hops from vertices to targets in 10⁹ bytes; by default 6.4, or half of the
+    free memory. A run is reproducible bit for bit only with the same amount."""
     hidden_dim: int | None = None
     """Hidden units of gcn and ffn, 1024 by default, or of a hidden layer in the filter, by default
     none. A filter with a hidden layer has no hubs, and its steps cost as much as a network's."""

@@ -92,8 +92,8 @@ class Problem:
         """Hash of graph, vectors, training and validation queries."""
         layers = [part for each in self.graph.upper for part in (each.vertices, each.neighbors)]
         graph = (self.graph.neighbors, self.graph.entries, *layers)
-        asked = (self.train, self.targets, self.hidden, self.validation.queries)
-        return hash_arrays(self.base.metric, *graph, self.base.rows, *asked)
+        queries = (self.train, self.targets, self.hidden, self.validation.queries)
+        return hash_arrays(self.base.metric, *graph, self.base.rows, *queries)
 
     def to_keep(self) -> Validation:
         """Validation queries for an index to keep, the confirming half first."""
@@ -306,7 +306,7 @@ def _from_base(
         n_most = affordable_vectors(graph, base, options, finder.clock.allowance(BASE_TIME))
     else:
         n_most = sizes.base
-    asked = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
-    others = nearest_others(graph, base, options, np.sort(asked))
+    chosen = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
+    others = nearest_others(graph, base, options, np.sort(chosen))
     ids, nearest = base_as_queries(graph, others, targets, n_blocks)
-    return _TrainingPart(base.vectors()[ids], nearest, ids, len(asked))
+    return _TrainingPart(base.vectors()[ids], nearest, ids, len(chosen))

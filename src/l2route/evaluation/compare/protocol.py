@@ -48,7 +48,7 @@ def knob_for(method: Method, queries: Vectors, k: int, budget: float) -> int:
 
     Args:
         method: a built method that counts its distances; its knob is set to the result.
-        queries: queries to count on; not those that the result is measured with.
+        queries: queries to count on; other ones than those of the measurement.
         k: answers per query.
         budget: distance computations per query.
     """
