@@ -29,7 +29,7 @@ SECONDS = 10.0
 CODES: tuple[Literal["int8", "int4"], ...] = ("int8", "int4")
 PARTS = {
     "scoring codes": ("codes.hpp", "avx", "fma", "emmintrin", "smmintrin", "immintrin"),
-    "asking the memory for codes": ("rows.hpp",),
+    "prefetching codes": ("rows.hpp",),
     "adjacency": ("graph.hpp",),
     "visited set": ("visited.hpp",),
     "frontier": ("frontier.hpp", "memmove", "bit"),

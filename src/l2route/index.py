@@ -254,8 +254,8 @@ class RoutingIndex:
                 and queries: half a byte per target and vertex, 5 GB for 100,000 of both.
             progress: called with queries done and in total while true neighbours are found.
             on_event: called after every validation.
-            **few: options by name, which override those in `options`. `model` may also be a model
-                of one's own, see l2route.models.protocol.
+            **few: options by name, which override those in `options`. `model` may also be a custom
+                model, see l2route.models.protocol.
         """
         chosen, model = with_keywords(options, few)
         try:

@@ -1,3 +1,5 @@
+"""Laws of the pictures of operating points and of walks."""
+
 import subprocess
 import sys
 from collections.abc import Sequence

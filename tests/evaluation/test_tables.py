@@ -1,3 +1,5 @@
+"""Laws of tables as text, Markdown, JSON and in a terminal."""
+
 import json
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -8,7 +8,7 @@ from l2route.reproduce.runner import RunStatus, run_experiments
 from paper_runs import MINUTES, Finished, make_file, tiny_paper
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def small_data_stands_in() -> Iterator[None]:
     """Let small data stand in for the paper's datasets."""
     with tiny_paper():

@@ -19,6 +19,8 @@ from l2route.reproduce.jobs import Job, JobRunner, Source, paper_index
 from l2route.reproduce.plan import Cell, Method
 from paper_runs import MINUTES, make_file
 
+pytestmark = pytest.mark.usefixtures("small_data_stands_in")
+
 
 def test_other_data_is_another_job(tmp_path: Path) -> None:
     """Another vector, seed, time limit or model gives another key; another label does not."""

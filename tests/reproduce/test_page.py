@@ -17,6 +17,8 @@ from l2route.reproduce.store import PlannedCell, PlannedTable, Store
 from l2route.reproduce.summary import as_markdown, cells_of, summarize
 from paper_runs import Finished, make_file
 
+pytestmark = pytest.mark.usefixtures("small_data_stands_in")
+
 DATA_FACTS = ("n_base", "n_learn", "n_query", "dim", "metric")
 
 

@@ -16,6 +16,8 @@ from l2route.reproduce.store import Store
 from l2route.reproduce.summary import summarize
 from paper_runs import MINUTES, Finished, make_file
 
+pytestmark = pytest.mark.usefixtures("small_data_stands_in")
+
 
 def test_all_cells_have_a_result(finished: Finished) -> None:
     """Equal cells of two experiments share a result, and the last status has nothing left."""
