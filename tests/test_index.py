@@ -327,7 +327,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     graph = build_graph(VECTORS, "l2", GraphOptions("knn", 8))
     with pytest.raises(ValueError, match="expected spaces with distinct names, got"):
         RoutingIndex(base, graph, [pca_space(base, 3), pca_space(base, 3)])
-    with pytest.raises(ValueError, match="expected as many routing vectors"):
+    with pytest.raises(ValueError, match="routing vectors and vectors, one per vertex, got"):
         RoutingIndex(BaseVectors.of(VECTORS[:50], "l2"), graph)
 
 
@@ -335,7 +335,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     ("options", "message"),
     [
         ({"metric": "l3"}, r"expected metric .*, got 'l3'"),
-        ({"graph": "tree"}, r"expected graph one of .*, got 'tree'"),
+        ({"graph": "tree"}, r"expected a graph out of .*, got 'tree'"),
         ({"degree": 7}, "expected an even degree of at least 4, got 7"),
         ({"pca_dim": 0}, r"expected a PCA dimension in \[1, 12\), got 0"),
         ({"pca_dim": DIM}, r"expected a PCA dimension in \[1, 12\), got 12"),

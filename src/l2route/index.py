@@ -48,7 +48,7 @@ class RoutingIndex:
 
     Args:
         base: the original vectors.
-        graph: a graph over them.
+        graph: a graph over the vectors.
         spaces: routing spaces beside the original one; searches use the last by default.
         labels: id of each vertex in answers [n], distinct and not −1; row numbers by default.
         validation: queries on which settings are measured.
@@ -111,7 +111,7 @@ class RoutingIndex:
 
     @property
     def graph(self) -> Graph:
-        """The graph over them."""
+        """The graph, whose vertices are rows of `base`."""
         return self._current.state.graph
 
     @property
@@ -159,7 +159,7 @@ class RoutingIndex:
         """Find the k nearest neighbours of each query.
 
         A walk ends at the first of budget, ef and slack that it meets. Without any of them the
-        budget is 256, or twice what rerank and projection take if that is more.
+        budget is 256, or twice the cost of rerank and projection if that is more.
 
         Args:
             queries: [n_queries, dim], or one query [dim].
@@ -168,11 +168,11 @@ class RoutingIndex:
                 projection included; never exceeded.
             ef: beam width, as in hnswlib and faiss.
             slack: the walk ends when the next vertex is farther than 1 + slack times the k-th
-                best: 0.1 is a tenth farther. Queries with many vectors nearby take longer, others
-                end sooner, than with one beam width for all. Not under ip.
+                best: 0.1 is a tenth farther. Compared with one beam width for all, queries with
+                many vectors nearby take longer and others end sooner. Not available under ip.
             rerank: true distances per query at the end, in spaces whose scores are not true
-                distances. By default with a budget as many as the space was made for, and at least
-                k; without a budget the whole beam, or with a slack 2k.
+                distances. Default: the space's own `rerank`, at least k, with a budget or without
+                any limit; otherwise 2k with a slack, and the whole beam with an ef alone.
             recall: recall@k to reach, in place of budget, ef, slack and rerank: see `setting`.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
@@ -193,7 +193,7 @@ class RoutingIndex:
         space: str | None = None,
         n_threads: int = 0,
     ) -> Plan:
-        """Prepare a search, for queries that come one by one; arguments as in `search`.
+        """Prepare a search for queries that arrive one at a time; arguments as in `search`.
 
         A plan belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress`
         it still answers as before, so make a new one.
@@ -229,35 +229,35 @@ class RoutingIndex:
         cache: str | Path | None = None,
         progress: Progress | None = None,
         on_event: "Callable[[Event], None] | None" = None,
-        **few: Unpack[LearnKeywords],
+        **overrides: Unpack[LearnKeywords],
     ) -> "Report":
         """Learn a routing space from a query log; searches use it if it is better.
 
-        Validation queries are held out from the distinct queries of the log. On one half of them
-        the best state is chosen. On the other half the learned space has to be better, with a
-        confidence of 99%, than the plain space of its dimension, than the original vectors and than
-        the space that searches use now: at the budget, or at the recall, that is the training
-        target. If it is not, or if there are too few queries to tell, the index keeps its spaces
-        and the report says why. A learned space that is kept replaces an earlier one, compressed or
-        not. Up to 2,000 validation queries are kept in the index, as by `validate_with`.
+        Validation queries are held out from the distinct queries of the log. One half of them
+        selects the best training state. On the other half the learned space must be better, with a
+        confidence of 99%, than the plain space of its dimension, the original vectors and the
+        current default space, at the budget or the recall that is the training target. If it is
+        not, or if there are too few queries to tell, the index keeps its spaces and the report says
+        why. A learned space that is kept replaces an earlier one, compressed or not. Up to 2,000
+        validation queries are kept in the index, as by `validate_with`.
 
         Args:
             queries: training queries [n_queries, dim], distributed like those of later searches.
             options: how to learn; see `LearnOptions` for all options and their defaults.
             neighbors: true neighbours of the queries by the ids of answers [n_queries, at least k],
-                nearest first; found by an exact search if not given. Those of validation queries
-                are found in any case.
+                nearest first; computed by an exact search if not given. Those of validation
+                queries are always computed.
             checkpoint: file that the state of the run is saved to, and resumed from if it exists.
-            log: file that an event per validation is appended to, as JSON lines; TensorBoard's
-                events, if it is installed, go to the directory of this name and `.tb`.
+            log: file that an event per validation is appended to, as JSON lines. If TensorBoard is
+                installed, its events go to the directory named `log` with `.tb` appended.
             cache: directory that keeps true neighbours and hops for later runs on the same graph
                 and queries: half a byte per target and vertex, 5 GB for 100,000 of both.
-            progress: called with queries done and in total while true neighbours are found.
+            progress: called with queries done and in total while true neighbours are computed.
             on_event: called after every validation.
-            **few: options by name, which override those in `options`. `model` may also be a custom
-                model, see l2route.models.protocol.
+            **overrides: fields of `LearnOptions`, which override those in `options`. `model` may
+                also be a user-defined `l2route.models.protocol.RoutingModel`.
         """
-        chosen, model = with_keywords(options, few)
+        chosen, model = with_keywords(options, overrides)
         try:
             from l2route.training.train import train
         except ImportError as error:
@@ -316,8 +316,8 @@ class RoutingIndex:
         """Choose new neighbours for every vertex, so that searches need fewer distances.
 
         Candidates are the vertices that a search finds nearest, and the present neighbours; see
-        `l2route.rewiring.refine`. Refine before learning, which is for one graph. Settings and
-        losses are dropped.
+        `l2route.rewiring.refine`. Refine before learning: a learned space is valid for one graph
+        only. Settings and losses are dropped.
 
         Args:
             degree: maximum number of neighbours, at least 2; by default as now.
@@ -368,13 +368,13 @@ class RoutingIndex:
         return self._current.setting(state, state.searcher(space), recall, k, n_threads)
 
     def keep(self, setting: Setting) -> None:
-        """Keep a setting that was measured elsewhere, for searches that ask for its recall."""
+        """Keep a setting measured elsewhere, for searches with its recall, k and space."""
         state = self._current.state
         state.searcher(setting.space)  # refuses a space that the index does not have
         self._current.add_setting(state, setting)
 
     def info(self) -> dict[str, Any]:
-        """Facts about the index, in plain values."""
+        """Summary of the index, as a dict of plain values."""
         return info(self._current.state)
 
     def save(self, path: str | Path) -> None:

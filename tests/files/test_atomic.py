@@ -1,4 +1,4 @@
-"""Laws of files that are replaced whole or not at all."""
+"""Laws of atomic replacement of files, and of opening regular files only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from l2route.files.atomic import is_partial, open_regular, replacing, size_of
 
 
 def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
-    """Until the end the old file is there; then the new one is, and nothing beside it."""
+    """The old file stays until the block ends; then the new file is there and no other."""
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
     with replacing(path) as temporary:
@@ -27,7 +27,7 @@ def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, SystemExit])
 def test_what_fails_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
-    """Whatever ends the writing, the old file stays and nothing beside it."""
+    """If the block raises, the old file stays and no temporary file is left."""
     path = tmp_path / "a.bin"
     path.write_bytes(b"old")
 
@@ -43,7 +43,7 @@ def test_what_fails_leaves_the_old_file(tmp_path: Path, error: type[BaseExceptio
 
 
 def test_writers_at_once_do_not_mix(tmp_path: Path) -> None:
-    """Of writers to one path at once the last one's file is there, whole."""
+    """After concurrent writes to one path the file is the complete output of one writer."""
     path, together = tmp_path / "a.bin", threading.Barrier(4)
 
     def write(letter: bytes) -> None:
@@ -60,7 +60,7 @@ def test_writers_at_once_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_targets_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
-    """A directory, and a file in a directory that is not there, are errors before any writing."""
+    """A directory as the target, or a missing parent directory, is refused before any write."""
     with (
         pytest.raises(IsADirectoryError, match="expected a file or nothing, got a directory"),
         replacing(tmp_path),
@@ -74,7 +74,7 @@ def test_targets_that_cannot_be_are_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
-    """A file opens, and a link to one; a pipe, a device and a directory do not, by name."""
+    """Files and links to files open; the error for a pipe, device or directory names its kind."""
     file, link, pipe = tmp_path / "file", tmp_path / "link", tmp_path / "pipe"
     file.write_bytes(b"abc")
     link.symlink_to(file)
@@ -97,7 +97,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 
 def test_files_that_are_refused_are_closed(tmp_path: Path) -> None:
-    """What is opened and found to be no file is closed again."""
+    """`open_regular` leaves no descriptor open when it refuses a file."""
     os.mkfifo(tmp_path / "pipe")
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):

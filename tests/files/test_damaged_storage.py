@@ -1,4 +1,4 @@
-"""Laws of damaged index directories: refused, with the file and the fault."""
+"""Laws of damaged index directories: the error names the file and the fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saved_content import content, files_in, named_files, same, saved
 
 
 def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Write an index whose meta.json is changed."""
+    """Write an index and change its meta.json."""
     meta = saved(path)
     change(meta)
     (path / META).write_text(json.dumps(meta))
@@ -55,7 +55,7 @@ BAD_META: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 
 @pytest.mark.parametrize("fault", BAD_META)
 def test_wrong_words_are_refused(tmp_path: Path, fault: str) -> None:
-    """What meta.json says is checked; the error names the file, what is expected and what came."""
+    """Wrong values in meta.json are refused; the error names what was expected and found."""
     change, message = BAD_META[fault]
     edited(tmp_path, change)
     with pytest.raises(ValueError, match=message) as caught:
@@ -80,7 +80,7 @@ def test_wrong_words_are_refused(tmp_path: Path, fault: str) -> None:
     ids=range(10),
 )
 def test_damaged_meta_is_refused(tmp_path: Path, text: str) -> None:
-    """A meta.json that is no JSON object is refused, however it is damaged."""
+    """A meta.json that is not a JSON object is refused."""
     saved(tmp_path)
     (tmp_path / META).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=r"meta\.json: expected"):
@@ -94,7 +94,7 @@ def test_damaged_meta_is_refused(tmp_path: Path, text: str) -> None:
     ids=repr,
 )  # fmt: skip
 def test_file_names_lead_nowhere_else(tmp_path: Path, name: object) -> None:
-    """A file name in meta.json with a path in it, or that is no name, is refused."""
+    """A file name in meta.json that is a path, or not a name at all, is refused."""
     path = tmp_path / "index"
     np.save(tmp_path / "secret.npy", np.arange(5))
     edited(path, lambda meta: meta["arrays"]["shared"].update(file=name))
@@ -106,13 +106,13 @@ def test_file_names_lead_nowhere_else(tmp_path: Path, name: object) -> None:
 
 
 def test_missing_files_are_missing(tmp_path: Path) -> None:
-    """A directory, a meta.json or an array that is not there is a FileNotFoundError with its name.
+    """A missing directory, meta.json or array is a FileNotFoundError that names it.
 
-    So is a file where the directory should be.
+    So is a file in place of the directory.
     """
     with pytest.raises(FileNotFoundError, match="absent: expected an index directory"):
         read_index(tmp_path / "absent")
-    with pytest.raises(FileNotFoundError, match=r"expected an index directory with meta\.json"):
+    with pytest.raises(FileNotFoundError, match=r"expected an index directory, got no meta\.json"):
         read_index(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(FileNotFoundError, match="file: expected an index directory"):
@@ -126,12 +126,12 @@ def test_missing_files_are_missing(tmp_path: Path) -> None:
 
 
 def put_pipe(path: Path) -> None:
-    """Make a named pipe, which blocks who opens it to read."""
+    """Make a named pipe; opening it to read would block."""
     os.mkfifo(path)
 
 
 def put_socket(path: Path) -> None:
-    """Make a socket, by a name that is short enough for one."""
+    """Make a socket. Its path is relative, because paths of sockets must be short."""
     with socket.socket(socket.AF_UNIX) as end, chdir(path.parent):
         end.bind(path.name)
 
@@ -141,9 +141,9 @@ def put_socket(path: Path) -> None:
 def test_only_regular_files_are_read(
     tmp_path: Path, put: Callable[[Path], None], mmap: bool
 ) -> None:
-    """A pipe, a socket or a directory instead of a file is refused by name, and nothing waits.
+    """A pipe, socket or directory in place of a file is refused by name, without blocking.
 
-    Saving replaces it, unless it is a directory.
+    A save replaces pipes and sockets in place of arrays, and refuses the rest.
     """
     saved(tmp_path)
     for name in sorted(named_files(tmp_path) - {LOCK}):
@@ -173,7 +173,7 @@ def test_files_beside_an_index_do_not_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mmap", [False, True])
 @pytest.mark.parametrize("verify", [False, True])
 def test_truncated_arrays_are_refused(tmp_path: Path, mmap: bool, verify: bool) -> None:
-    """An array cut off anywhere is refused, with its file's name, also without checksums."""
+    """An array file truncated at any byte is refused by name, also without checksums."""
     file = tmp_path / saved(tmp_path)["arrays"]["neighbors"]["file"]
     whole = file.read_bytes()
     for length in range(len(whole)):
@@ -184,7 +184,7 @@ def test_truncated_arrays_are_refused(tmp_path: Path, mmap: bool, verify: bool) 
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_changed_arrays_are_refused(tmp_path: Path, mmap: bool) -> None:
-    """Any flipped bit of an array is seen by its checksum."""
+    """A flipped bit of an array is detected by its checksum."""
     file = tmp_path / saved(tmp_path)["arrays"]["shared"]["file"]
     whole = file.read_bytes()
     for at in range(128, len(whole)):
@@ -222,7 +222,7 @@ ODD_ARRAYS = {
 def test_arrays_of_odd_types_are_no_danger(
     tmp_path: Path, kind: str, mmap: bool, verify: bool
 ) -> None:
-    """An array of a type that no index has is refused or read, even if meta.json agrees to it."""
+    """An array of an unusual dtype is refused or read, even if meta.json declares that dtype."""
     descr, name, size = ODD_ARRAYS[kind]
     edited(tmp_path, lambda m: m["arrays"]["shared"].update(dtype=name, file="odd.npy"))
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (5,)}}"
@@ -237,7 +237,7 @@ def test_arrays_of_odd_types_are_no_danger(
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_arrays_are_aligned_wherever_they_stand(tmp_path: Path, mmap: bool) -> None:
-    """The core reads whole numbers: an array at an odd place in its file is moved or refused."""
+    """An array at a misaligned offset of its file is copied to an aligned one or refused."""
     edited(tmp_path, lambda m: m["arrays"]["shared"].update(file="odd.npy"))
     array = content(1)[1]["shared"]
     header = f"{{'descr': '<i8', 'fortran_order': False, 'shape': {array.shape}}}"
@@ -253,7 +253,7 @@ def test_arrays_are_aligned_wherever_they_stand(tmp_path: Path, mmap: bool) -> N
 
 
 def test_arrays_in_column_order_are_refused(tmp_path: Path) -> None:
-    """The core reads rows, so a file in column order is refused."""
+    """An array in column order is refused, because the core reads rows."""
     edited(tmp_path, lambda m: m["arrays"]["vectors"].update(file="columns.npy"))
     np.save(tmp_path / "columns.npy", np.asfortranarray(content(1)[1]["vectors"]))
     with pytest.raises(ValueError, match=r"columns\.npy: expected"):
@@ -262,7 +262,7 @@ def test_arrays_in_column_order_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mmap", [False, True])
 def test_pickles_are_not_run(tmp_path: Path, mmap: bool) -> None:
-    """An array of Python objects is refused before anything in it runs."""
+    """An array of Python objects is refused without unpickling."""
 
     class Bomb:
         def __reduce__(self) -> Any:

@@ -1,4 +1,4 @@
-"""Laws of downloading, checked against servers of our own."""
+"""Laws of downloads, checked against local servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from local_servers import BODY, FtpHandler, running, serving
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry at once."""
+    """Do not wait before retries."""
     monkeypatch.setattr(downloading, "_RETRY_SECONDS", 0.001)
 
 
 def test_file_is_downloaded_and_kept(tmp_path: Path) -> None:
-    """A download is the file served, counted as it comes, and is not fetched twice."""
+    """A download equals the served file, reports its progress, and is not fetched again."""
     seen: list[tuple[int, int | None]] = []
     with serving({"a.bin": BODY}) as server:
         file = server.remote("a.bin", size=len(BODY))
@@ -38,7 +38,7 @@ def test_file_is_downloaded_and_kept(tmp_path: Path) -> None:
 
 
 def test_file_is_downloaded_by_ftp(tmp_path: Path) -> None:
-    """FTP, which knows no ranges, is read from the start, over whatever was there."""
+    """By FTP, which has no ranges, a file is read from the start and an old part is replaced."""
     (tmp_path / "a.bin.part").write_bytes(b"x" * 1000)
     with running(socketserver.ThreadingTCPServer(("127.0.0.1", 0), FtpHandler)) as port:
         checksum = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
@@ -57,7 +57,7 @@ def test_checksums_of_either_kind(tmp_path: Path, algorithm: str) -> None:
 
 
 def test_download_resumes_from_a_part(tmp_path: Path) -> None:
-    """What an earlier attempt left is not fetched again."""
+    """The bytes of an earlier attempt are not fetched again."""
     (tmp_path / "a.bin.part").write_bytes(BODY[:1000])
     with serving({"a.bin": BODY}) as server:
         assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
@@ -65,14 +65,14 @@ def test_download_resumes_from_a_part(tmp_path: Path) -> None:
 
 
 def test_server_without_ranges_starts_anew(tmp_path: Path) -> None:
-    """A server that ignores the range is read from the start."""
+    """If the server ignores the range, the file is read from the start."""
     (tmp_path / "a.bin.part").write_bytes(b"x" * 1000)
     with serving({"a.bin": BODY}, with_ranges=False) as server:
         assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
 
 
 def test_cut_connections_are_resumed(tmp_path: Path) -> None:
-    """A connection cut again and again is resumed as long as bytes are gained."""
+    """Broken connections are resumed as long as each brings enough bytes."""
     n_cut = len(BODY) // 10 + 1
     with serving({"a.bin": BODY}, cut_after=n_cut) as server:
         assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
@@ -81,7 +81,7 @@ def test_cut_connections_are_resumed(tmp_path: Path) -> None:
 
 
 def test_hopeless_connections_are_given_up(tmp_path: Path) -> None:
-    """A server that never delivers the whole is an OSError, and leaves what it gave."""
+    """A server that never delivers the whole file is an OSError; the bytes so far are kept."""
     with serving({"a.bin": BODY}, cut_after=100, with_ranges=False) as server:
         with pytest.raises(OSError, match="got 100 before the connection closed"):
             download(server.remote("a.bin"), tmp_path)
@@ -93,7 +93,7 @@ def test_hopeless_connections_are_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("n_cut", "size"), [(1, None), (1, 10**6), (5000, 10**6), (60_000, None)])
 def test_a_trickle_is_given_up(tmp_path: Path, n_cut: int, size: int | None) -> None:
-    """Connections that each bring next to nothing of the file are not taken up for ever."""
+    """Connections that each bring only a few bytes are given up."""
     body = BODY[: 10**6]
     with serving({"a.bin": body}, cut_after=n_cut) as server:
         with pytest.raises(OSError, match=f"got {4 * n_cut} before the connection closed"):
@@ -102,7 +102,7 @@ def test_a_trickle_is_given_up(tmp_path: Path, n_cut: int, size: int | None) -> 
 
 
 def test_starting_over_is_no_progress(tmp_path: Path) -> None:
-    """A server that always starts over, and gets farther only than last time, is given up."""
+    """If the server always starts over, only bytes beyond the longest attempt count as progress."""
     lengths = itertools.cycle([1_000_000, 500_000])
     with serving({"a.bin": BODY}, with_ranges=False) as server:
 
@@ -122,7 +122,7 @@ def test_starting_over_is_no_progress(tmp_path: Path) -> None:
 def test_no_more_is_written_than_is_known(
     tmp_path: Path, length: str | None, options: dict[str, int]
 ) -> None:
-    """A body larger than the file is known to be is not written, whatever length it claims."""
+    """No more bytes than the known size are written, whatever length the server claims."""
     seen = 0
 
     def watch(done: int, total: int | None) -> None:
@@ -143,7 +143,7 @@ def test_no_more_is_written_than_is_known(
 
 @pytest.mark.parametrize("length", ["abc", "-5", "", "1e3", "9" * 5000])
 def test_a_length_that_is_none_is_an_error(tmp_path: Path, length: str) -> None:
-    """A Content-Length that is no number is an OSError that says so."""
+    """A Content-Length that is not a number is an OSError that says so."""
     message = r"a\.bin: expected the file, got expected a length"
     with (
         serving({"a.bin": BODY}, length=length) as server,
@@ -154,7 +154,7 @@ def test_a_length_that_is_none_is_an_error(tmp_path: Path, length: str) -> None:
 
 @pytest.mark.parametrize("head", [None, 100])
 def test_a_range_refused_from_the_start_is_an_error(tmp_path: Path, head: int | None) -> None:
-    """A server that has no bytes at all to give, from the first on, is an OSError with its name."""
+    """A server that refuses every range is an OSError that names the address."""
     with serving({"a.bin": b""}, statuses=[416] * 9) as server:
         server.ranges = "bytes */0"
         with pytest.raises(OSError, match=r"a\.bin: expected the file, got HTTP Error 416"):
@@ -165,7 +165,7 @@ def test_a_range_refused_from_the_start_is_an_error(tmp_path: Path, head: int | 
 @pytest.mark.parametrize("name", ["a.bin", "a.bin.part", "a.bin.sha256"])
 @pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_refused(tmp_path: Path, name: str, put: Callable[[Path], None]) -> None:
-    """A pipe or a directory where a download keeps its files is an error, and nobody waits."""
+    """A pipe or a directory in place of a download is refused without blocking."""
     put(tmp_path / name)
     with (
         serving({"a.bin": BODY}) as server,
@@ -175,7 +175,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, name: str, put: Callable[[Pa
 
 
 def test_passing_errors_are_retried(tmp_path: Path) -> None:
-    """An overloaded server is asked again."""
+    """A request to an overloaded server is retried."""
     with serving({"a.bin": BODY}, statuses=[503, 429]) as server:
         assert download(server.remote("a.bin"), tmp_path).read_bytes() == BODY
 
@@ -190,7 +190,7 @@ def test_missing_file_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 def test_wrong_checksum_removes_the_file(tmp_path: Path) -> None:
-    """A file of another checksum is an error with expected and got, and is removed."""
+    """A wrong checksum is an error that names both checksums, and the file is removed."""
     wrong = f"sha256:{'0' * 64}"
     with serving({"a.bin": BODY}) as server:
         with pytest.raises(ValueError, match=f"expected {wrong} .*, got sha256:") as caught:
@@ -204,7 +204,7 @@ def test_wrong_checksum_removes_the_file(tmp_path: Path) -> None:
 
 
 def test_wrong_size_removes_the_file(tmp_path: Path) -> None:
-    """A file of another size is an error with expected and got, and is removed."""
+    """A wrong size is an error that names both sizes, and the file is removed."""
     with serving({"a.bin": BODY}) as server:
         file = server.remote("a.bin", size=7)
         with pytest.raises(ValueError, match=f"expected 7 bytes, got {len(BODY)}"):
@@ -215,14 +215,14 @@ def test_wrong_size_removes_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n_left", [len(BODY), len(BODY) + 5])
 @pytest.mark.parametrize("size", [None, len(BODY)])
 def test_a_part_as_long_as_the_file(tmp_path: Path, n_left: int, size: int | None) -> None:
-    """A part that is the whole is taken as it is; a longer one is fetched anew."""
+    """A part as long as the file is used as it is; a longer one is fetched again."""
     (tmp_path / "a.bin.part").write_bytes((BODY + b"extra")[:n_left])
     with serving({"a.bin": BODY}) as server:
         assert download(server.remote("a.bin", size=size), tmp_path).read_bytes() == BODY
 
 
 def test_unknown_checksum_is_recorded_and_then_held_to(tmp_path: Path) -> None:
-    """Without a known checksum the first one seen is said, recorded and verified."""
+    """If the checksum is unknown, the first one is reported, recorded and verified later."""
     with serving({"a.bin": BODY}) as server:
         file = server.remote("a.bin", None)
         with pytest.warns(UserWarning, match="its checksum is unknown; trusting sha256:"):
@@ -239,7 +239,7 @@ def test_unknown_checksum_is_recorded_and_then_held_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_ranges", [True, False])
 def test_only_the_head_is_fetched(tmp_path: Path, with_ranges: bool) -> None:
-    """Of a file whose head is wanted, only the head is fetched, and resumed."""
+    """If only the head of a file is needed, only the head is fetched and resumed."""
     head = BODY[:5000]
     checksum = f"sha256:{hashlib.sha256(head).hexdigest()}"
     with serving({"a.bin": BODY}, with_ranges=with_ranges) as server:
@@ -253,6 +253,6 @@ def test_only_the_head_is_fetched(tmp_path: Path, with_ranges: bool) -> None:
 
 
 def test_other_schemes_are_refused(tmp_path: Path) -> None:
-    """A local file is no address to download from."""
+    """Addresses other than http, https and ftp are refused."""
     with pytest.raises(ValueError, match="expected an address in http, https or ftp"):
         download(RemoteFile(f"file://{tmp_path}/a.bin", None), tmp_path)

@@ -1,4 +1,4 @@
-"""Laws of saves that fail: nothing is left behind."""
+"""Laws of failing saves: the old index stays, and no files are left."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from saved_content import assert_is_one_of, content, files_in, named_files, same
 def failing(
     monkeypatch: pytest.MonkeyPatch, n_steps: int, error: BaseException
 ) -> Iterator[list[str]]:
-    """Let so many steps of a save happen; the next one fails, and those after it are as ever."""
+    """Make one step of a save fail: the one after `n_steps` steps. All other steps work."""
     done: list[str] = []
 
     def counted(owner: object, name: str, step: Callable[..., Any]) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
-            if owner is not os or name != "open" or args[1] & os.O_CREAT:  # one to read is none
+            if (
+                owner is not os or name != "open" or args[1] & os.O_CREAT
+            ):  # opening to read is no step
                 done.append(name)
                 if len(done) == n_steps + 1:
                     raise error
@@ -51,9 +53,9 @@ def failing(
 def test_a_save_that_fails_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, is_first: bool
 ) -> None:
-    """Whichever step fails, the error comes through and the old index is there, or the new one.
+    """If any step of a save fails, the error is raised and the old or the new index is intact.
 
-    Beside it there is nothing, unless what failed is to remove a file, and saving again works.
+    No other file is left, unless the removal of a file failed, and the next save works.
     """
     for n_steps in range(1000):
         path = tmp_path / str(n_steps)
@@ -83,9 +85,9 @@ def test_a_save_that_fails_leaves_nothing_behind(
 
 
 def test_files_beyond_a_limit(tmp_path: Path) -> None:
-    """A file that may not grow any more fails the save with its reason, and leaves the old index.
+    """A save beyond the file size limit raises EFBIG and leaves the old index.
 
-    The system refuses the write itself, whatever numpy or Python make of it.
+    The kernel refuses the write, so the test covers how numpy and Python report it.
     """
     saved(tmp_path, 1)
     script = f"""
@@ -117,7 +119,7 @@ print("held")
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
+    """A file system of one megabyte."""
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
@@ -134,9 +136,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk(small_disk: Path) -> None:
-    """A save for which there is no room fails; the old index stays and can be saved again.
+    """A save on a full disk fails; the old index stays, and can be saved again.
 
-    So it is after a save that was killed and left its files.
+    A save first removes partial files that a killed save left, to free space.
     """
     path = small_disk / "index"
     write_index(path, *content(1, 4000))  # 320 KB of a megabyte

@@ -1,4 +1,4 @@
-"""Laws of the vector files."""
+"""Laws of vector files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def numbers(dtype: Any) -> st.SearchStrategy[NDArray[Any]]:
 
 
 def keyed(suffix: str) -> str:
-    """Name a source of that kind, with the key that it may need."""
+    """The source of a file of this kind, with a key if the format needs one."""
     return f"a{suffix}:train" if suffix in (".npz", ".hdf5", ".h5") else f"a{suffix}"
 
 
@@ -59,7 +59,7 @@ def keyed(suffix: str) -> str:
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_what_is_written_is_read(suffix: str, mmap: bool, data: st.DataObject) -> None:
-    """An array read back is the array written: same values, shape and data type."""
+    """An array read back has the values, the shape and the dtype of the array written."""
     dtypes = [np.float16, np.float32, np.float64, np.int64, np.uint8]
     dtype = DTYPES.get(suffix) or data.draw(st.sampled_from(dtypes))
     array = data.draw(numbers(dtype))
@@ -74,7 +74,7 @@ def test_what_is_written_is_read(suffix: str, mmap: bool, data: st.DataObject) -
 
 @pytest.mark.parametrize(("suffix", "code"), [(".fvecs", "f"), (".bvecs", "B"), (".ivecs", "i")])
 def test_vecs_rows_start_with_their_dimension(tmp_path: Path, suffix: str, code: str) -> None:
-    """A TEXMEX file is, per row, a little-endian int32 dimension and the values."""
+    """A TEXMEX file has, per row, a little-endian int32 dimension and the values."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(struct.pack(f"<i3{code}", 3, 1, 2, 3) + struct.pack(f"<i3{code}", 3, 4, 5, 6))
     np.testing.assert_array_equal(read_array(path), [[1, 2, 3], [4, 5, 6]])
@@ -84,7 +84,7 @@ def test_vecs_rows_start_with_their_dimension(tmp_path: Path, suffix: str, code:
 
 @pytest.mark.parametrize(("suffix", "code"), [(".fbin", "f"), (".u8bin", "B"), (".i8bin", "b")])
 def test_bin_starts_with_its_shape(tmp_path: Path, suffix: str, code: str) -> None:
-    """A big-ann file is a little-endian uint32 n and d, then the values."""
+    """A big-ann file has n and d as little-endian uint32, then the values."""
     path = tmp_path / f"a{suffix}"
     path.write_bytes(struct.pack(f"<II6{code}", 2, 3, 1, 2, 3, 4, 5, 6))
     np.testing.assert_array_equal(read_array(path), [[1, 2, 3], [4, 5, 6]])
@@ -94,7 +94,7 @@ def test_bin_starts_with_its_shape(tmp_path: Path, suffix: str, code: str) -> No
 
 @pytest.mark.parametrize("suffix", [".fvecs", ".bvecs", ".ivecs", ".fbin", ".u8bin", ".npy"])
 def test_mapped_file_is_not_copied(tmp_path: Path, suffix: str) -> None:
-    """With mmap the array is a view of the file, without it a contiguous array of its own."""
+    """With mmap the array is a view of the file; without it, a contiguous copy."""
     array = np.arange(12, dtype=DTYPES.get(suffix, np.float32)).reshape(4, 3)
     write_array(tmp_path / f"a{suffix}", array)
     assert isinstance(read_array(tmp_path / f"a{suffix}", mmap=True), np.memmap)
@@ -105,7 +105,7 @@ def test_mapped_file_is_not_copied(tmp_path: Path, suffix: str) -> None:
 
 
 def test_fortran_order_and_numpy_files_are_read(tmp_path: Path) -> None:
-    """Files of np.save and np.savez, in either memory order, are read as they are."""
+    """Files of np.save and np.savez are read, in either memory order."""
     array = np.asfortranarray(np.arange(12.0).reshape(4, 3))
     np.save(tmp_path / "a.npy", array)
     np.savez_compressed(tmp_path / "a.npz", x=array, y=np.array("l2"))
@@ -115,13 +115,13 @@ def test_fortran_order_and_numpy_files_are_read(tmp_path: Path) -> None:
 
 
 def test_single_array_of_npz_needs_no_key(tmp_path: Path) -> None:
-    """The key may be left out when an npz holds one array."""
+    """The key may be omitted if an npz file holds one array."""
     write_npz(tmp_path / "a.npz", {"only": np.ones((2, 2))})
     np.testing.assert_array_equal(read_array(tmp_path / "a.npz"), np.ones((2, 2)))
 
 
 def test_path_with_a_colon_is_a_path_if_it_exists(tmp_path: Path) -> None:
-    """A source whose literal path exists is that file, whatever colons are in it."""
+    """A source that exists as a path is that file, even if it contains a colon."""
     for name in ("a:b.npy", "a.npz:b.npy"):
         write_array(tmp_path / name, np.ones((1, 2)))
         np.testing.assert_array_equal(read_array(tmp_path / name), np.ones((1, 2)))
@@ -139,12 +139,12 @@ def test_hdf5_groups_attributes_and_keys(tmp_path: Path) -> None:
 
 
 def bad_files(directory: Path) -> dict[str, str]:
-    """Write one file per fault; returns what the message of each must contain."""
+    """Write one file per fault; return the text that each message must contain."""
     return bad_headers(directory) | bad_arrays(directory)
 
 
 def bad_headers(directory: Path) -> dict[str, str]:
-    """Files whose bytes are not those of their format."""
+    """Files with wrong bytes for their format."""
 
     def put(name: str, content: bytes) -> str:
         (directory / name).write_bytes(content)
@@ -175,7 +175,7 @@ def bad_headers(directory: Path) -> dict[str, str]:
 
 
 def bad_arrays(directory: Path) -> dict[str, str]:
-    """Files that hold something else than one array [n, d] of real numbers."""
+    """Files that hold something other than one array [n, d] of real numbers."""
     write_npz(directory / "two.npz", {"base": np.ones((1, 1)), "query": np.ones((1, 1))})
     write_hdf5(directory / "one.hdf5", {"train": np.ones((1, 1)), "flat": np.ones(3)}, {})
     np.save(directory / "flat.npy", np.ones(3))
@@ -205,7 +205,7 @@ def bad_arrays(directory: Path) -> dict[str, str]:
 
 
 def test_every_fault_has_its_message(tmp_path: Path) -> None:
-    """A bad file is a ValueError of one line that names it and what was expected."""
+    """A bad file is a ValueError of one line with the file and what was expected."""
     for name, message in bad_files(tmp_path).items():
         for mmap in (False, True):
             with pytest.raises(ValueError, match=message) as caught:
@@ -215,7 +215,7 @@ def test_every_fault_has_its_message(tmp_path: Path) -> None:
 
 
 def test_missing_file_is_file_not_found(tmp_path: Path) -> None:
-    """A file that is not there is a FileNotFoundError of one line, with or without a key."""
+    """A missing file is a FileNotFoundError of one line, with or without a key."""
     for name in ("a.fvecs", "a.npz:x", "a.hdf5:x", "a.txt", "a.npy:x"):
         with pytest.raises(FileNotFoundError, match=r"^no such file: \S+$"):
             read_array(tmp_path / name)
@@ -227,7 +227,7 @@ def test_missing_file_is_file_not_found(tmp_path: Path) -> None:
 
 
 def link_out(file: Any, other: Path) -> dict[str, str]:
-    """Put everything into a HDF5 file that can lead to another, and tell how it is refused."""
+    """Add every kind of link to another file to an HDF5 file; return the messages expected."""
     file["external"] = h5py.ExternalLink(str(other), "/x")
     file["outside"] = h5py.ExternalLink(str(other), "/")
     file["soft"] = h5py.SoftLink("/external")
@@ -250,7 +250,7 @@ def link_out(file: Any, other: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("is_pipe", [False, True])
 def test_hdf5_leads_to_no_other_file(tmp_path: Path, is_pipe: bool) -> None:
-    """What is not in the HDF5 file itself is refused, and the file that it is in is not opened."""
+    """Links and datasets in other files are refused, and those files are not opened."""
     path, other = tmp_path / "a.h5", tmp_path / "other.h5"
     with h5py.File(path, "w") as file:
         file["here"] = np.ones((2, 3), "f4")
@@ -269,7 +269,7 @@ def test_hdf5_leads_to_no_other_file(tmp_path: Path, is_pipe: bool) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_named_pipe_is_refused(tmp_path: Path, suffix: str) -> None:
-    """Vectors are read from regular files: a pipe is an error, and nobody waits for it."""
+    """A named pipe is refused without blocking."""
     os.mkfifo(tmp_path / f"a{suffix}")
     with pytest.raises(ValueError, match="expected a regular file, got a named pipe"):
         read_array(tmp_path / keyed(suffix))
@@ -292,13 +292,13 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
 
 
 def rewrite(path: Path, content: bytes) -> None:
-    """Write a file anew; truncating one in place makes some file systems wait for the disk."""
+    """Replace a file; truncating it in place makes some file systems wait for the disk."""
     path.unlink()
     path.write_bytes(content)
 
 
 def refusal(read: Callable[..., object], source: Path, **options: bool) -> str | None:
-    """Return the message of the ValueError that reading gives, if any."""
+    """The message of the ValueError that reading raises; None if it succeeds."""
     try:
         read(source, **options)
     except ValueError as error:
@@ -308,7 +308,7 @@ def refusal(read: Callable[..., object], source: Path, **options: bool) -> str |
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_any_bytes_give_an_array_or_a_value_error(tmp_path: Path, suffix: str) -> None:
-    """Whatever happened to a file, reading it gives a sound array or a ValueError."""
+    """Reading a damaged file returns a valid array or raises a ValueError."""
     rng = random.Random(suffix)
     array = np.arange(15, dtype=DTYPES.get(suffix, np.float32)).reshape(5, 3)
     write_array(tmp_path / keyed(suffix), array)
@@ -331,7 +331,7 @@ def test_any_bytes_give_an_array_or_a_value_error(tmp_path: Path, suffix: str) -
 
 @pytest.mark.parametrize("suffix", [".npz", ".hdf5"])
 def test_any_bytes_in_listings_too(tmp_path: Path, suffix: str) -> None:
-    """Keys, attributes and whole npz files are read or refused with a ValueError."""
+    """Damaged keys, attributes and whole npz files are read or refused with a ValueError."""
     rng = random.Random(suffix)
     path = tmp_path / f"a{suffix}"
     write_array(f"{path}:x", np.ones((3, 2), np.float32))
@@ -344,7 +344,7 @@ def test_any_bytes_in_listings_too(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
-    """What cannot be written leaves the old file whole, and nothing beside it."""
+    """A failed write leaves the old file and no temporary file."""
     path = tmp_path / "a.bvecs"
     write_array(path, np.ones((2, 2)))
     before = path.read_bytes()
@@ -382,7 +382,7 @@ def test_writing_rounds_floats_but_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 3, 1_500_000])
 def test_first_bad_row_is_found(dtype: Any, width: int) -> None:
-    """The first row with a NaN or an infinity is found, and large finite values are none."""
+    """The first row with a NaN or infinity is found; large finite values are accepted."""
     array = np.full((4, width), np.finfo(dtype).max, dtype)
     assert first_nonfinite_row(array) is None
     array[3, 0] = np.nan
@@ -393,7 +393,7 @@ def test_first_bad_row_is_found(dtype: Any, width: int) -> None:
 
 
 def test_hdf5_without_h5py_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without h5py an HDF5 file asks for the extra that brings it."""
+    """Without h5py the error for an HDF5 file names the extra to install."""
     write_array(f"{tmp_path}/a.h5:x", np.ones((1, 1)))
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ImportError, match=r'pip install "\.\[hdf5\]"'):

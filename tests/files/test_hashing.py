@@ -22,12 +22,12 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
     ],
 )
 def test_dtype_shape_and_content_count(other: NDArray[np.generic]) -> None:
-    """Arrays that differ in any of the three have different hashes."""
+    """Arrays that differ in dtype, shape or content have different hashes."""
     assert hash_arrays("", ARRAY) != hash_arrays("", other)
 
 
 def test_text_and_order_count() -> None:
-    """So do a different text, and the same arrays in another order."""
+    """A different text, or the same arrays in another order, gives a different hash."""
     hashes = {hash_arrays("", ARRAY), hash_arrays("a", ARRAY), hash_arrays("b", ARRAY)}
     hashes |= {hash_arrays("", ARRAY, ARRAY[:1]), hash_arrays("", ARRAY[:1], ARRAY)}
     assert len(hashes) == 5
@@ -35,11 +35,14 @@ def test_text_and_order_count() -> None:
 
 @pytest.mark.parametrize("array", [ARRAY[:, ::2], ARRAY.T, ARRAY[:0]])
 def test_layout_in_memory_does_not_count(array: NDArray[np.float32]) -> None:
-    """Equal arrays have equal hashes, also strided, transposed and empty ones."""
+    """Equal arrays have equal hashes, whatever their strides and whether they are empty."""
     assert hash_arrays("", array) == hash_arrays("", array.copy(order="C"))
 
 
 def test_one_array_has_the_checksum_of_saved_indexes() -> None:
-    """Schema 1 names this hash: blake2b of 16 bytes over dtype, shape and content."""
+    """The hash of one array is the checksum of schema 1.
+
+    That is blake2b of 16 bytes over dtype, shape and content.
+    """
     expected = hashlib.blake2b(b"<f4 (2, 3)" + ARRAY.tobytes(), digest_size=16).hexdigest()
     assert hash_arrays("", ARRAY) == expected

@@ -1,4 +1,4 @@
-"""Laws of arrays that the core reads."""
+"""Laws of aligned arrays and of available memory."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from l2route.search.layout import aligned_rows, pad_rows
 
 @pytest.mark.parametrize("n", [1, 3, 1000, 1_000_003])
 def test_arrays_start_on_a_cache_line(n: int) -> None:
-    """Whatever their size; zeros that can be written."""
+    """`aligned_zeros` returns a writable array of zeros that starts on a cache line."""
     array = aligned_zeros((n, 3), np.int16)
     assert array.shape == (n, 3)
     assert array.ctypes.data % CACHE_LINE == 0
@@ -24,7 +24,7 @@ def test_arrays_start_on_a_cache_line(n: int) -> None:
 
 @pytest.mark.parametrize("n", [10, 40_000])
 def test_copies_are_equal(n: int) -> None:
-    """Padding with zeros, rows in another order, an array that begins anywhere."""
+    """Padding, reordering and aligning rows keep their values."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(n, 20)).astype(np.float32)
     padded = pad_rows(vectors)
@@ -58,23 +58,23 @@ def test_copies_are_equal(n: int) -> None:
         ({"memory.max": "9000\n", "memory.current": "9100\n"}, 0),
     ],
 )
-def test_the_memory_that_is_free_is_the_least_that_is_told(
+def test_available_memory_is_the_least_of_all_limits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: dict[str, str], expected: int
 ) -> None:
-    """By the system, by a container that has a limit, by the machine."""
+    """It is the least of physical memory, the kernel's estimate and a container's limit."""
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 10 << 18, "SC_PAGE_SIZE": 4096}.get)
 
-    class Told(type(tmp_path)):  # type: ignore[misc] # a Path of this system
+    class FakePath(type(tmp_path)):  # type: ignore[misc] # a Path of this system
         def read_text(self) -> str:
             for name, text in files.items():
                 if str(self).endswith(name):
                     return text
             raise FileNotFoundError(self)
 
-    monkeypatch.setattr(memory, "Path", Told)
+    monkeypatch.setattr(memory, "Path", FakePath)
     assert available_bytes() == expected
 
 
 def test_some_memory_is_free() -> None:
-    """Of this machine."""
+    """Available memory of the machine that runs the tests is a plausible number."""
     assert 1 << 20 < available_bytes() < 1 << 50

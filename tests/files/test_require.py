@@ -1,4 +1,4 @@
-"""Law of the check that raises."""
+"""The law of `require`."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from l2route.files.require import require
 
 
 def test_an_error_says_what_was_expected_and_what_came() -> None:
-    """Nothing happens if the condition holds."""
+    """`require` raises "expected X, got Y" if the condition is false, else does nothing."""
     require(True, "a metric", "l3")
     with pytest.raises(ValueError, match=r"^expected a metric, got 'l3'$"):
         require(False, "a metric", "l3")

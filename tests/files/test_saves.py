@@ -1,4 +1,4 @@
-"""Laws of saves at the same time as other saves and loads, or killed."""
+"""Laws of concurrent and killed saves."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ for line in sys.stdin:
 
 @contextmanager
 def workers(n_workers: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that save what a line tells them, and answer with a line."""
+    """Processes that save an index for each line of input, and reply with a line."""
     started = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -62,20 +62,20 @@ def workers(n_workers: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def tell(process: subprocess.Popen[str], path: Path, seed: int, n: int = 20) -> None:
-    """Have a process save the content of a seed."""
+    """Request a save of `content(seed, n)` from a worker."""
     assert process.stdin is not None
     process.stdin.write(f"{path}|{seed}|{n}\n")
     process.stdin.flush()
 
 
 def answer_of(process: subprocess.Popen[str]) -> str:
-    """What it says."""
+    """The next line of a worker's output."""
     assert process.stdout is not None
     return process.stdout.readline().rstrip("\n")
 
 
 def test_two_processes_that_save_to_one_path(tmp_path: Path) -> None:
-    """Both saves are done, one after the other: what loads is one of the two, whole."""
+    """Concurrent saves by two processes both succeed and leave one of the two indexes, intact."""
     with workers(2) as processes:
         for seed in range(0, 60 * EFFORT, 2):
             path = tmp_path / str(seed % 3)
@@ -86,7 +86,7 @@ def test_two_processes_that_save_to_one_path(tmp_path: Path) -> None:
 
 
 def test_two_threads_that_save_to_one_path(tmp_path: Path) -> None:
-    """Threads of one process take turns as processes do."""
+    """Concurrent saves by two threads leave one of the two indexes, intact."""
     with ThreadPoolExecutor(2) as pool:
         for seed in range(0, 60 * EFFORT, 2):
             path = tmp_path / str(seed % 3)
@@ -103,7 +103,7 @@ def test_two_threads_that_save_to_one_path(tmp_path: Path) -> None:
 def test_saves_without_locks_do_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """Where files cannot be locked, saves at once leave one of the two whole, and are warned of."""
+    """Without file locks, concurrent saves give a warning and leave one of the indexes, intact."""
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with ThreadPoolExecutor(2) as pool:
         for seed in range(0, 40 * EFFORT, 2):
@@ -120,18 +120,20 @@ def test_saves_without_locks_do_no_harm(
     assert not list(tmp_path.glob("*.partial"))
     monkeypatch.undo()
     saved(tmp_path, 1)
-    assert files_in(tmp_path) == named_files(tmp_path)  # what they left is removed later
+    assert files_in(tmp_path) == named_files(
+        tmp_path
+    )  # the next save with locks removes files left over
 
 
 def no_locks(descriptor: int, operation: int) -> None:
-    """What flock says on some network file systems."""
+    """`flock` on a file system without locks."""
     raise OSError(errno.ENOLCK, "No locks available")
 
 
 def test_a_save_waits_for_another_until_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A save waits for one at work, then says so, and leaves the index as it was; loads go on."""
+    """A save waits for another; after LOCK_SECONDS it raises a TimeoutError and changes nothing."""
     saved(tmp_path, 1)
     monkeypatch.setattr(storage, "LOCK_SECONDS", 0.1)
     with locked(tmp_path / LOCK, 1) as is_alone:
@@ -152,7 +154,7 @@ def test_a_save_waits_for_another_until_its_time_is_up(
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the child starts no thread
 def test_a_lock_is_let_go_of_by_a_process_that_ends_or_forks(tmp_path: Path) -> None:
-    """A killed holder holds nothing, nor does a child that was forked while the lock was held."""
+    """A lock ends when its holder is killed, and is not kept by a child forked meanwhile."""
     script = f"""
 import time
 from pathlib import Path
@@ -173,7 +175,7 @@ with locked(Path({str(tmp_path / LOCK)!r}), 1):
         child = os.fork()
         if child == 0:
             os.close(write_end)
-            os.read(read_end, 1)  # until the parent is done
+            os.read(read_end, 1)  # blocks until the parent closes the pipe
             os._exit(0)
     with locked(tmp_path / LOCK, 0) as is_alone:
         assert is_alone
@@ -183,7 +185,7 @@ with locked(Path({str(tmp_path / LOCK)!r}), 1):
 
 
 def test_a_lock_outlives_its_directory(tmp_path: Path) -> None:
-    """Who waited for a lock file that was removed meanwhile takes the one that is there now."""
+    """If the lock file is replaced while a writer waits, the writer locks the new file."""
     path = tmp_path / LOCK
     with ThreadPoolExecutor(1) as pool:
 
@@ -201,7 +203,7 @@ def test_a_lock_outlives_its_directory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "link"])
 def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
-    """A lock file that is something else is an error, and is neither waited for nor followed."""
+    """A lock file that is a pipe, a directory or a link is an error, and is not followed."""
     saved(tmp_path / "index", 1)
     lock = tmp_path / "index" / LOCK
     lock.unlink()
@@ -218,7 +220,7 @@ def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_killed_save_leaves_the_old_or_the_new(tmp_path: Path) -> None:
-    """A process killed amid its saves leaves an index that it saved, and the next save tidies."""
+    """A process killed while saving leaves an intact index; the next save removes its files."""
     rng = random.Random(0)
     path = tmp_path / "index"
     saved(path, 1)
@@ -237,7 +239,7 @@ def test_a_killed_save_leaves_the_old_or_the_new(tmp_path: Path) -> None:
 
 
 def test_loading_while_another_saves(tmp_path: Path) -> None:
-    """A reader that finds its arrays gone reads the index that replaced them."""
+    """A load during saves returns one of the saved indexes, intact."""
     saved(tmp_path, 1)
     stop = threading.Event()
 
@@ -260,7 +262,7 @@ def test_loading_while_another_saves(tmp_path: Path) -> None:
 def test_loading_what_is_replaced_by_its_like(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader whose arrays were gone, and are back because the same index was saved, reads it."""
+    """A load succeeds if its files disappear and come back with a save of the same index."""
     saved(tmp_path, 1)
     map_npy = storage.map_npy
 
@@ -277,7 +279,7 @@ def test_loading_what_is_replaced_by_its_like(
 
 
 def test_mapped_loads_while_another_saves(tmp_path: Path) -> None:
-    """An index mapped while it is replaced is the old or the new one, and answers as it does."""
+    """An index mapped during saves is one of the saved indexes, and answers like it."""
     indexes = with_everything(), built(graph="hnsw")
     expected = [index.search(QUERIES, k=5, ef=20) for index in indexes]
     indexes[0].save(tmp_path)

@@ -1,4 +1,4 @@
-"""Laws of index directories: written, read, replaced, and cut off."""
+"""Laws of index directories: written, read, replaced, and cut off while saving."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ARRAYS = hnp.arrays(
     verify=st.booleans(),
 )
 def test_what_is_written_is_read(arrays: dict[str, NDArray[Any]], mmap: bool, verify: bool) -> None:
-    """Arrays come back bit by bit, with their shapes and types, and so does what is said."""
+    """Arrays and metadata are read as they were written, bit for bit."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index"
         write_index(path, {"metric": "l2", "n": 3}, arrays)
@@ -47,7 +47,7 @@ def test_what_is_written_is_read(arrays: dict[str, NDArray[Any]], mmap: bool, ve
 
 
 def test_arrays_are_mapped_or_aligned(tmp_path: Path) -> None:
-    """With mmap arrays are views of their files; without, they start on a cache line."""
+    """With mmap arrays are read-only views of files; otherwise they start on a cache line."""
     saved(tmp_path / "index")
     for mapped in read_index(tmp_path / "index", mmap=True)[1].values():
         assert isinstance(mapped, np.memmap)
@@ -58,13 +58,13 @@ def test_arrays_are_mapped_or_aligned(tmp_path: Path) -> None:
 
 
 def test_a_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
-    """An index may be saved where no directory is yet."""
+    """A save creates its directory and missing parents."""
     saved(tmp_path / "a" / "b" / "index")
     assert same(read_index(tmp_path / "a" / "b" / "index"), content(1))
 
 
 def test_a_new_index_replaces_the_old(tmp_path: Path) -> None:
-    """After a save only the new index is there: its files, and none of the old."""
+    """After a save the directory holds the files of the new index and no old ones."""
     saved(tmp_path, 1)
     first = files_in(tmp_path)
     saved(tmp_path, 2)
@@ -74,7 +74,7 @@ def test_a_new_index_replaces_the_old(tmp_path: Path) -> None:
 
 
 def test_files_of_others_stay(tmp_path: Path) -> None:
-    """A save removes files of its own kind only."""
+    """A save keeps files that no save could have written."""
     saved(tmp_path)
     (tmp_path / "README.md").write_text("my index")
     (tmp_path / "notes").mkdir()
@@ -84,7 +84,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 
 
 def test_equal_bytes_in_another_shape_are_another_array(tmp_path: Path) -> None:
-    """An array whose bytes are those of the old one, but not its shape or type, is saved."""
+    """An array with the same bytes but another shape or dtype than the saved one is written."""
     zeros = np.zeros((4, 6), dtype=np.float32)
     for array in (zeros, zeros.reshape(6, 4), zeros.view(np.int32), zeros.ravel()):
         write_index(tmp_path, {}, {"a": array})
@@ -94,7 +94,7 @@ def test_equal_bytes_in_another_shape_are_another_array(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["truncated", "changed"])
 def test_saving_again_mends_a_damaged_index(tmp_path: Path, damage: str) -> None:
-    """After a save the index is whole, whatever state the files were in before it."""
+    """A save replaces damaged array files."""
     meta = saved(tmp_path)
     file = tmp_path / meta["arrays"]["vectors"]["file"]
     whole = file.read_bytes()
@@ -106,7 +106,7 @@ def test_saving_again_mends_a_damaged_index(tmp_path: Path, damage: str) -> None
 
 
 def test_other_things_are_not_overwritten(tmp_path: Path) -> None:
-    """A file, a directory that is no index and an index of something else are refused."""
+    """A file, a directory with other files, and another program's directory are refused."""
     file = tmp_path / "file"
     file.write_text("precious")
     with pytest.raises(ValueError, match=r"file: expected a directory or nothing, got a file"):
@@ -129,14 +129,14 @@ def test_other_things_are_not_overwritten(tmp_path: Path) -> None:
 
 
 class PowerCut(BaseException):
-    """The machine stops here; no handler of errors runs."""
+    """Raised by every step after the simulated power cut."""
 
 
 @contextmanager
 def power_cut(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> Iterator[list[str]]:
-    """Let so many steps of a save happen and none after them.
+    """Simulate a power cut after `n_steps` steps of a save.
 
-    Steps are the calls that change the disk. A write that is cut off leaves half of its bytes.
+    Steps are the calls that change the disk. The write at the cut leaves half of its bytes.
     """
     done: list[str] = []
 
@@ -177,7 +177,7 @@ def power_cut(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> Iterator[list[st
 def cut_saves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: Path | None, new: Content
 ) -> Iterator[Path]:
-    """Directories after a save over `before` that was cut off at its every step."""
+    """Yield directories after a save over `before` was cut off at each of its steps."""
     for n_steps in range(1000):
         path = tmp_path / f"cut{n_steps}"
         if before is not None:
@@ -199,7 +199,7 @@ def cut_saves(
 def test_a_save_cut_off_leaves_the_old_or_the_new(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A save cut off at any step leaves the old index or the new one; the next save tidies up."""
+    """A save cut off at any step leaves the old or the new index; the next save tidies up."""
     old, new = content(1), content(2)
     write_index(tmp_path / "old", *old)
     became_new = []
@@ -218,7 +218,7 @@ def test_a_save_cut_off_leaves_the_old_or_the_new(
 def test_a_first_save_cut_off_leaves_nothing_or_the_new(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no index was, none is found after a cut or the new one, and saving again works."""
+    """A first save cut off at any step leaves no index or the new one; the next save works."""
     new = content(2)
     for path in cut_saves(monkeypatch, tmp_path, None, new):
         with suppress(FileNotFoundError):

@@ -18,14 +18,14 @@ from l2route.graph.entry import medoid
 from l2route.graph.report import report
 
 HANG_SECONDS = 15
-"""A build of a few hundred vectors takes under a second; faiss's endless loops take for ever."""
+"""A build of a few hundred vectors takes under a second; faiss's endless loops never end."""
 
 
 @pytest.mark.parametrize(("kind", "metric"), KINDS_AND_METRICS)
 def test_every_kind_builds_for_every_metric(
     vectors: NDArray[np.float32], kind: GraphKind, metric: str
 ) -> None:
-    """A vertex has at most `degree` neighbours, all different and none itself."""
+    """A vertex has at most `degree` neighbours, all distinct and none of them itself."""
     graph = built(vectors, metric, kind=kind, degree=8)
     assert graph.n_vertices == len(vectors)
     assert graph.neighbors.shape[1] <= 8
@@ -41,14 +41,14 @@ def test_every_kind_builds_for_every_metric(
 def test_graph_is_made_by_its_seed(
     vectors: NDArray[np.float32], kind: GraphKind, metric: str
 ) -> None:
-    """The same seed gives the same graph, bit by bit."""
+    """The same seed gives the same graph."""
     a, b = (built(vectors, metric, kind=kind, degree=8, seed=3) for _ in range(2))
     assert equal(a, b)
 
 
 @pytest.mark.parametrize("kind", ["nsw", "hnsw"])
 def test_another_seed_gives_another_graph(vectors: NDArray[np.float32], kind: GraphKind) -> None:
-    """The layers of HNSW are drawn by the seed, and the bottom layer depends on them."""
+    """Another seed gives another graph: it draws the layers, which affect the bottom layer."""
     a, b = (built(vectors, kind=kind, degree=8, seed=seed) for seed in (1, 2))
     assert not np.array_equal(a.neighbors, b.neighbors)
 
@@ -61,7 +61,7 @@ def test_threads_do_not_change_knn_graphs(vectors: NDArray[np.float32], kind: Gr
 
 
 def test_building_leaves_the_threads_of_faiss_alone(vectors: NDArray[np.float32]) -> None:
-    """The number of threads that faiss has elsewhere is what it was, also after an error."""
+    """A build restores faiss's number of threads, also after an error."""
     before = faiss.omp_get_max_threads()
     built(vectors, kind="knn", n_threads=before + 1)
     with pytest.raises(ValueError, match="nsg"):
@@ -81,7 +81,7 @@ def test_nsw_is_the_bottom_layer_of_hnsw(vectors: NDArray[np.float32], metric: s
 
 
 def test_hnsw_is_that_of_faiss(vectors: NDArray[np.float32]) -> None:
-    """To the last edge, of vectors that are all different, added in a hundred parts."""
+    """Without equal vectors, HNSW has the same edges as a faiss index built in 100 batches."""
     index = faiss.IndexHNSWFlat(12, 8)
     index.hnsw.efConstruction = 40
     index.hnsw.rng = faiss.RandomGenerator(3)
@@ -91,14 +91,14 @@ def test_hnsw_is_that_of_faiss(vectors: NDArray[np.float32]) -> None:
 
 
 def test_cosine_is_l2_on_unit_vectors(vectors: NDArray[np.float32]) -> None:
-    """A graph by cosine is the graph by l2 of the normalised vectors."""
+    """A graph for cosine is the graph for l2 of the normalised vectors."""
     scaled = vectors * np.linspace(0.1, 9, len(vectors), dtype=np.float32)[:, None]
     assert equal(built(scaled, "cosine", degree=8), built(normalize(scaled), "l2", degree=8))
 
 
 @pytest.mark.parametrize("kind", ["nsw", "hnsw"])
 def test_one_vector_is_a_graph(kind: GraphKind) -> None:
-    """A graph of one vertex has no edges and starts there."""
+    """A graph of one vertex has no edges, and that vertex is its entry."""
     graph = built(np.ones((1, 3)), kind=kind)
     assert report(graph).n_edges == 0
     assert graph.entries.tolist() == [0]
@@ -106,14 +106,14 @@ def test_one_vector_is_a_graph(kind: GraphKind) -> None:
 
 @pytest.mark.parametrize("kind", ["knn", "approximate-knn", "nsg"])
 def test_one_vector_has_no_neighbors(kind: GraphKind) -> None:
-    """A k-NN graph, and what is built from one, needs two vectors."""
+    """k-NN graphs and NSG refuse a single vector."""
     with pytest.raises(ValueError, match=r"expected at least (2|10) vectors .* got 1"):
         built(np.ones((1, 3)), kind=kind)
 
 
 @pytest.mark.parametrize("kind", ["nsw", "hnsw", "knn", "approximate-knn"])
 def test_equal_vectors_are_a_graph(kind: GraphKind) -> None:
-    """A graph over copies of one vector has edges and every id in range."""
+    """A graph over copies of one vector has edges."""
     graph = built(np.ones((200, 3)), kind=kind, degree=8)
     assert report(graph).n_edges > 0
 
@@ -135,10 +135,10 @@ def test_equal_vectors_are_a_graph(kind: GraphKind) -> None:
     ],
 )
 def test_nsg_ends(vectors: str, degree: int) -> None:
-    """NSG is built, or refused, of few vectors, of equal ones, of ties and of a low degree.
+    """NSG terminates or is refused for few vectors, equal vectors, ties and low degrees.
 
-    Faiss joins vertices that no walk finds to one with room for a neighbour, and looks for it for
-    ever where all are full.
+    Faiss connects unreachable vertices to one that has room for a neighbour, and never stops
+    looking for one if all lists are full.
     """
     script = f"""
 import numpy as np
@@ -160,24 +160,24 @@ except ValueError as error:
 def test_building_prints_nothing(
     vectors: NDArray[np.float32], kind: GraphKind, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What faiss has to say of small data is not for the user's terminal."""
+    """A build prints none of faiss's warnings about small data."""
     built(vectors[: 70 if kind == "nsg" else 30], kind=kind, degree=8)
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("kind", ["nsw", "hnsw"])
 def test_progress_is_told(vectors: NDArray[np.float32], kind: GraphKind) -> None:
-    """Progress grows to the number of vectors, and telling it changes nothing."""
-    told: list[tuple[int, int]] = []
+    """Progress increases to the number of vectors, and does not affect the graph."""
+    reported: list[tuple[int, int]] = []
     options = GraphOptions(kind, 8, 40)
-    graph = build_graph(vectors, "l2", options, lambda done, total: told.append((done, total)))
-    assert told == sorted(set(told))
-    assert told[-1] == (len(vectors), len(vectors))
+    graph = build_graph(vectors, "l2", options, lambda done, total: reported.append((done, total)))
+    assert reported == sorted(set(reported))
+    assert reported[-1] == (len(vectors), len(vectors))
     assert equal(graph, build_graph(vectors, "l2", options))
 
 
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "kind": ({"kind": "tree"}, "expected graph one of nsw, .*, got 'tree'"),
+    "kind": ({"kind": "tree"}, "expected a graph out of nsw, .*, got 'tree'"),
     "degree 0": ({"kind": "knn", "degree": 0}, "expected a degree of at least 2, got 0"),
     "degree -4": ({"kind": "nsg", "degree": -4}, "expected a degree of at least .*, got -4"),
     "odd degree": ({"degree": 7}, "expected an even degree of at least 4, got 7"),
@@ -197,7 +197,7 @@ BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("fault", BAD_OPTIONS)
 def test_bad_option_is_refused(vectors: NDArray[np.float32], fault: str) -> None:
-    """An option out of range is named, with what was expected and what came."""
+    """The error for an option out of range names what was expected and found."""
     options, message = BAD_OPTIONS[fault]
     with pytest.raises(ValueError, match=message):
         built(vectors, **options)
@@ -206,20 +206,20 @@ def test_bad_option_is_refused(vectors: NDArray[np.float32], fault: str) -> None
 @pytest.mark.parametrize("kind", GRAPH_KINDS)
 @pytest.mark.parametrize("seed", [-1, 2**31 - 1, 2**40, np.int64(5)])
 def test_any_integer_is_a_seed(vectors: NDArray[np.float32], kind: GraphKind, seed: int) -> None:
-    """Seeds have the range of a 64-bit integer, for every kind."""
+    """Any integer is a valid seed, for every kind of graph."""
     graph = built(vectors[:100], kind=kind, seed=seed)
     assert equal(graph, built(vectors[:100], kind=kind, seed=seed))
 
 
 @pytest.mark.parametrize("kind", GRAPH_KINDS)
 def test_integers_of_numpy_are_integers(vectors: NDArray[np.float32], kind: GraphKind) -> None:
-    """Options may be numpy's integers, as one gets them from a shape or a grid."""
+    """Options may be integers of numpy."""
     options = {"degree": np.int64(8), "ef_construction": np.int64(40), "n_threads": np.int64(1)}
     assert equal(built(vectors, kind=kind, **options), built(vectors, kind=kind, degree=8))
 
 
 def test_bad_metric_is_refused(vectors: NDArray[np.float32]) -> None:
-    """NSG prunes by distances, so it has no inner product; a metric must be one."""
+    """NSG refuses ip, since it prunes by distances; an unknown metric is refused."""
     with pytest.raises(ValueError, match="expected metric l2 or cosine for nsg, got ip"):
         built(vectors, "ip", kind="nsg")
     with pytest.raises(ValueError, match=r"expected metric .* got 'hamming'"):
@@ -240,6 +240,6 @@ def test_bad_metric_is_refused(vectors: NDArray[np.float32]) -> None:
     ],
 )
 def test_bad_vectors_are_refused(vectors: object, message: str) -> None:
-    """Vectors are finite real numbers [n, dim], and some."""
+    """Vectors that are empty, not finite, not real or not [n, dim] are refused."""
     with pytest.raises(ValueError, match=f"expected vectors .*{message}"):
         built(vectors)

@@ -1,4 +1,4 @@
-"""Laws of equal vectors: told exactly, found behind the first of them, and crowding nobody out."""
+"""Laws of equal vectors: grouped exactly, reachable, and few in the lists of others."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ CROWDED = hnp.arrays(
     st.tuples(st.integers(1, 60), st.integers(1, 3)),
     elements=st.sampled_from([0.0, -0.0, 1.0, -2.5, 1e-45]),
 )
-"""Vectors of few values, most of which come several times; zeros of both signs."""
+"""Vectors of few distinct values, with many repeats and zeros of both signs."""
 
 
 def slow_first(vectors: NDArray[np.float32]) -> list[int]:
-    """For each row, the first that equals it."""
+    """For each row, the first row that equals it."""
     seen: dict[tuple[float, ...], int] = {}
     return [seen.setdefault(tuple(row), at) for at, row in enumerate(vectors.tolist())]
 
 
 @given(vectors=CROWDED, block=st.sampled_from([1, 7, 100]))
 def test_equal_vectors_are_those_of_the_slow_twin(vectors: NDArray[np.float32], block: int) -> None:
-    """Every row has the first row that equals it as its owner; 0 and −0 are equal."""
+    """The owner of every row is the first row that equals it; 0 and −0 are equal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(duplicates, "_BLOCK", block)
         found = Duplicates.of(vectors)
@@ -50,7 +50,7 @@ def test_equal_vectors_are_those_of_the_slow_twin(vectors: NDArray[np.float32], 
 
 
 def test_equal_hashes_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors whose hashes happen to be the same are told apart."""
+    """Different vectors with the same hash are not grouped."""
     vectors = np.array([[1.0], [2.0], [1.0], [3.0]], dtype=np.float32)
     monkeypatch.setattr(duplicates, "_hashes", lambda rows: np.zeros(len(rows), dtype=np.uint64))
     found = Duplicates.of(vectors)
@@ -62,7 +62,10 @@ def test_equal_hashes_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_copies_are_reached_through_their_owner(
     vectors: NDArray[np.float32], width: int, seed: int
 ) -> None:
-    """An owner gives one place at the most; all of its copies are behind it, and lead back."""
+    """Copies are reachable from the first vector of a group and lead back to it.
+
+    They take at most one place of its list.
+    """
     found = Duplicates.of(vectors)
     n_distinct, rng = len(found.first), np.random.default_rng(seed)
     given_width = int(rng.integers(1, width + 1))
@@ -89,7 +92,10 @@ def test_copies_are_reached_through_their_owner(
 
 @pytest.mark.parametrize(("kind", "metric"), KINDS_AND_METRICS)
 def test_a_crowd_of_copies_can_be_searched(kind: GraphKind, metric: Metric) -> None:
-    """2,000 copies of one among 500 pairs: all are reached, and found as by brute force."""
+    """With 2,000 copies of one vector all vertices are reachable, and recall stays high.
+
+    A search does not score all copies.
+    """
     rng = np.random.default_rng(0)
     some = rng.normal(size=(500, 12)).astype(np.float32)
     vectors = np.concatenate([some, some, np.repeat(some[:1], 2000, axis=0)])
@@ -101,7 +107,7 @@ def test_a_crowd_of_copies_can_be_searched(kind: GraphKind, metric: Metric) -> N
     distances = index.base.exact_distances(queries, result.ids)
     assert report(index.graph).n_unreachable == 0
     assert recall_at(distances, truth.distances, 10) > 0.97
-    assert result.n_computed.mean() < 700  # not all of the crowd is scored
+    assert result.n_computed.mean() < 700  # not all copies are scored
     own = index.search(vectors[:200], k=1, ef=50).distances
     nearest = exact_neighbors(vectors, vectors[:200], 1, metric).distances
     assert (own <= nearest + 1e-5).mean() > 0.97
@@ -122,7 +128,7 @@ def test_what_is_built_is_reached_from_its_entries(
     refine: bool | None,
     entry: str | int | None,
 ) -> None:
-    """Whatever the vectors, the kind of graph, the metric and the entry, if it is not refused."""
+    """In any index that is built, all vertices are reachable and exhaustive search is exact."""
     is_refused = (
         (kind == "nsg" and (metric == "ip" or len(vectors) < 10))
         or (kind.endswith("knn") and len(vectors) < 2)
@@ -148,7 +154,7 @@ def test_what_is_built_is_reached_from_its_entries(
 
 
 def test_refining_keeps_copies_behind_their_owner() -> None:
-    """Refined again, a crowd takes as few places as before; entries and upper layers stay."""
+    """After refining, copies still take few places; entries and upper layers stay."""
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(400, 8)).astype(np.float32)
     vectors[50:250] = vectors[7]
@@ -160,4 +166,4 @@ def test_refining_keeps_copies_behind_their_owner() -> None:
     assert report(index.graph).n_unreachable == 0
     crowd = [7, *range(50, 250)]
     outside = np.delete(index.graph.neighbors, crowd, axis=0)
-    assert np.isin(outside, crowd[1:]).sum() <= 1  # at most one edge that a lost copy needed
+    assert np.isin(outside, crowd[1:]).sum() <= 1  # at most one edge, to an unreachable copy

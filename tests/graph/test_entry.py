@@ -24,13 +24,13 @@ from l2route.graph.knn import knn_lists
 def test_entry_is_where_a_search_starts(
     vectors: NDArray[np.float32], kind: GraphKind, entry: Entry, expected: list[int]
 ) -> None:
-    """A graph starts at the vertices it is told to, in that order."""
+    """A graph has the given entry points, in their order."""
     graph = built(vectors, kind=kind, entry=entry)
     assert graph.entries.tolist() == expected
 
 
 def test_hnsw_and_nsg_start_where_faiss_does(vectors: NDArray[np.float32]) -> None:
-    """HNSW starts in its top layer and NSG at its navigating vertex, unless told otherwise."""
+    """By default HNSW is entered in its top layer and NSG at faiss's entry point."""
     hnsw = built(vectors, kind="hnsw")
     assert np.isin(hnsw.entries, hnsw.upper[0].vertices).all()
     index = faiss.IndexNSGFlat(12, 16)
@@ -47,20 +47,22 @@ def test_hnsw_and_nsg_start_where_faiss_does(vectors: NDArray[np.float32]) -> No
     )
 )
 def test_medoid_is_nearest_to_the_mean(base: NDArray[np.float32]) -> None:
-    """No vertex is nearer to the mean than the medoid, but for rounding."""
+    """No vertex is nearer to the mean than the medoid, up to rounding."""
     exact = base.astype(np.float64)
     distances = ((exact - exact.mean(axis=0)) ** 2).sum(axis=1)
     assert distances[medoid(base)] <= distances.min() + 1e-4
 
 
 def test_medoids_are_one_of_each_cluster() -> None:
-    """Of 32 islands one vertex each, whatever the seed; of fewer vectors all of them."""
+    """Medoids cover most of 32 clusters, and are all vertices if there are fewer than 32."""
     rng = np.random.default_rng(0)
-    islands = np.repeat(np.arange(32), 40)
-    base = (rng.normal(size=(32, 6))[islands] * 100 + rng.normal(size=(1280, 6))).astype(np.float32)
+    clusters = np.repeat(np.arange(32), 40)
+    base = (rng.normal(size=(32, 6))[clusters] * 100 + rng.normal(size=(1280, 6))).astype(
+        np.float32
+    )
     found = medoids(base, seed=3)
     assert (found[1:] > found[:-1]).all()
-    assert len(set(islands[found].tolist())) >= 24  # k-means may join two that are near
+    assert len(set(clusters[found].tolist())) >= 24  # k-means may merge near clusters
     np.testing.assert_array_equal(found, medoids(base, seed=3))
     assert medoids(base[:5]).tolist() == [0, 1, 2, 3, 4]
     graph = build_graph(base, options=GraphOptions("knn", 8, entry="medoids"))
@@ -80,14 +82,14 @@ def test_medoids_are_one_of_each_cluster() -> None:
 )
 @pytest.mark.parametrize("entry", ["medoids", "longest"])
 def test_entries_of_awkward_vectors_are_entries(base: NDArray[np.float64], entry: Entry) -> None:
-    """Of one vector, of copies, of fewer than there are clusters, of numbers without squares."""
+    """One vector, copies, few vectors, and values without float32 squares have valid entries."""
     entries = built(base, degree=4, entry=entry, seed=-7).entries
     assert 1 <= len(entries) <= 32
     assert len(np.unique(base[entries], axis=0)) == len(entries)
 
 
 def test_longest_are_the_longest(vectors: NDArray[np.float32]) -> None:
-    """32 of them, ascending by number."""
+    """The entries for "longest" are the 32 longest vectors, by ascending id."""
     found = longest(vectors)
     lengths = np.linalg.norm(vectors, axis=1)
     assert found.tolist() == sorted(np.argsort(-lengths)[:32].tolist())

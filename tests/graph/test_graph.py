@@ -1,4 +1,4 @@
-"""Laws of graphs: what is a graph, and what is refused."""
+"""Laws of graphs, and of malformed ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from l2route.rewiring.renumber import renumber_graph
 
 
 def test_entered_at_is_the_bottom_layer_alone(vectors: NDArray[np.float32]) -> None:
-    """Entering an HNSW elsewhere leaves its upper layers out."""
+    """`entered_at` keeps the bottom layer only."""
     hnsw = built(vectors, kind="hnsw")
     flat = hnsw.entered_at([3, 1])
     assert flat.upper == ()
@@ -29,13 +29,13 @@ def test_entered_at_is_the_bottom_layer_alone(vectors: NDArray[np.float32]) -> N
 
 
 def test_neighbor_lists_start_on_a_cache_line(vectors: NDArray[np.float32]) -> None:
-    """The core prefetches whole lists, so the array is aligned."""
+    """Built graphs have aligned neighbour lists, because the core prefetches whole lists."""
     for kind in GRAPH_KINDS:
         assert built(vectors, kind=kind).neighbors.ctypes.data % 64 == 0
 
 
 def test_neighbours_begin_on_a_cache_line() -> None:
-    """Wherever they come from; those that do already are not copied."""
+    """Lists that do not start on a cache line are copied; others are not."""
     buffer = np.zeros(16 * 8 + 64, dtype=np.int32)
     for shift in range(0, 64, 4):
         start = (-buffer.ctypes.data % 64 + shift) // 4
@@ -56,7 +56,7 @@ def test_neighbours_begin_on_a_cache_line() -> None:
     )
 )
 def test_compact_rows_moves_gaps_to_the_end(lists: NDArray[np.int64]) -> None:
-    """Neighbours keep their order; −1 stands after them."""
+    """Neighbours keep their order, and −1 moves to the end."""
     expected = [[x for x in row if x >= 0] + [x for x in row if x < 0] for row in lists.tolist()]
     rows = compact_rows(lists)
     assert rows.dtype == np.int32
@@ -64,18 +64,18 @@ def test_compact_rows_moves_gaps_to_the_end(lists: NDArray[np.int64]) -> None:
 
 
 def layered() -> Graph:
-    """A graph of six vertices with two upper layers, {1, 3, 5} and {3} above it."""
+    """A graph of six vertices with two upper layers, {1, 3, 5} and {3}."""
     bottom = graph_of([[1], [2, 0], [3], [4, 2], [5], [0]], [3])
     return replace(bottom, upper=(layer([3], [[-1]]), layer([1, 3, 5], [[3], [5], [1]])))
 
 
 def layer(vertices: list[int], neighbors: list[list[int]], dtype: Any = np.int32) -> UpperLayer:
-    """Make an upper layer, right or wrong."""
+    """An upper layer, valid or not."""
     return UpperLayer(np.array(vertices, dtype=dtype), np.array(neighbors, dtype=np.int32))
 
 
 def test_layered_graph_is_valid() -> None:
-    """The graph that the tests below spoil is a good one."""
+    """The graph that the tests below damage is valid."""
     assert report(layered()).n_layers == 2
 
 
@@ -125,7 +125,7 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("fault", MALFORMED)
 def test_malformed_graph_is_refused(fault: str) -> None:
-    """The core trusts a graph blindly, so a wrong one cannot be made."""
+    """A malformed graph cannot be made, because the core does not check graphs."""
     changes, message = MALFORMED[fault]
     if "neighbors" in changes:
         changes = {"upper": (), **changes}

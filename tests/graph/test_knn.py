@@ -16,7 +16,7 @@ from l2route.graph.knn import knn_lists
 
 
 def naive_distances(base: NDArray[np.float32], metric: str) -> NDArray[np.float64]:
-    """All distances, with a vector's distance to itself infinite."""
+    """All distances [n, n]; that of a vector to itself is inf."""
     exact = base.astype(np.float64)
     if metric == "ip":
         distances = -exact @ exact.T
@@ -27,7 +27,7 @@ def naive_distances(base: NDArray[np.float32], metric: str) -> NDArray[np.float6
 
 
 def check_knn_lists(base: NDArray[np.float32], k: int, metric: str, exact: bool) -> None:
-    """Compare lists with brute force; of equally near vectors, any may be in them."""
+    """Compare lists with brute force; of equally near vectors any may be listed."""
     lists = knn_lists(base, metric, k, exact=exact)  # type: ignore[arg-type]
     k = min(k, len(base) - 1)
     assert lists.shape == (len(base), k)
@@ -48,7 +48,7 @@ WITH_TWINS = hnp.arrays(
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @given(base=WITH_TWINS, k=st.integers(1, 12))
 def test_knn_lists_are_those_of_brute_force(base: NDArray[np.float32], k: int, metric: str) -> None:
-    """Lists hold the k nearest others, nearest first, however many vectors are equal."""
+    """Lists have the k nearest other vectors, nearest first, even if many are equal."""
     check_knn_lists(base, k, metric, exact=True)
 
 
@@ -56,7 +56,7 @@ def test_knn_lists_are_those_of_brute_force(base: NDArray[np.float32], k: int, m
 @settings(max_examples=8)
 @given(base=WITH_TWINS, k=st.integers(1, 12))
 def test_an_inverted_file_in_whole_is_exact(base: NDArray[np.float32], k: int, metric: str) -> None:
-    """Approximate lists are exact where every list of the inverted file is searched."""
+    """Approximate lists are exact if every list of the inverted file is searched."""
     check_knn_lists(base, k, metric, exact=False)
 
 
@@ -65,14 +65,14 @@ def test_an_inverted_file_in_whole_is_exact(base: NDArray[np.float32], k: int, m
 def test_knn_graph_has_the_nearest_as_neighbors(
     vectors: NDArray[np.float32], kind: GraphKind, metric: str
 ) -> None:
-    """Neighbours in a k-NN graph are the nearest vertices, nearest first, by the graph's metric."""
+    """The neighbours in a k-NN graph are the nearest vertices in its metric, nearest first."""
     base = normalize(vectors) if metric == "cosine" else vectors
     nearest = np.argsort(naive_distances(base, metric), axis=1)[:, :6]
     np.testing.assert_array_equal(built(vectors, metric, kind=kind, degree=6).neighbors, nearest)
 
 
 def test_an_inverted_file_in_part_finds_most_neighbors() -> None:
-    """An approximate k-NN graph of clusters too many to search holds nearly all true neighbours."""
+    """With more clusters than are searched, a list has nearly all true neighbours."""
     clustered = np.random.default_rng(2).normal(size=(2000, 2)).astype(np.float32)
     exact, found = (
         built(clustered, kind=kind, degree=8).neighbors for kind in ("knn", "approximate-knn")

@@ -30,7 +30,7 @@ def naive_hops(rows: list[list[int]], sources: list[int]) -> list[int]:
 
 @given(drawn=random_graphs())
 def test_hops_are_those_of_a_queue(drawn: tuple[list[list[int]], list[int]]) -> None:
-    """Hops count edges from the nearest source; −1 where no walk leads."""
+    """Hops equal those of a queue from the nearest source; −1 for unreachable vertices."""
     rows, sources = drawn
     graph = graph_of(rows, [0], width=4)
     found = hops_from(graph, np.array(sources, dtype=np.int32))
@@ -39,7 +39,7 @@ def test_hops_are_those_of_a_queue(drawn: tuple[list[list[int]], list[int]]) -> 
 
 @given(drawn=random_graphs())
 def test_report_counts(drawn: tuple[list[list[int]], list[int]]) -> None:
-    """A report's numbers are those of naive counting."""
+    """The numbers of a report equal naive counts."""
     rows, entries = drawn
     degrees, hops = [len(row) for row in rows], naive_hops(rows, entries)
     got = report(graph_of(rows, entries, width=4))
@@ -54,6 +54,6 @@ def test_report_counts(drawn: tuple[list[list[int]], list[int]]) -> None:
 
 
 def test_report_counts_upper_layers(vectors: NDArray[np.float32]) -> None:
-    """A report tells how many layers stand above the bottom one."""
+    """A report has the number of upper layers."""
     hnsw = built(vectors, kind="hnsw", degree=8)
     assert report(hnsw).n_layers == len(hnsw.upper) > 0

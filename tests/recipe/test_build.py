@@ -1,4 +1,4 @@
-"""`l2route.build`: what users bring, and what they get."""
+"""Laws of `l2route.build`: the index and the report for all kinds of input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = ["build", "refine", "learn", "renumber", "compress"]
 
 
 def draw(n: int, dim: int = 24, seed: int = 0) -> Vectors:
-    """Normal vectors whose dimensions are of different lengths."""
+    """Normal vectors whose dimensions have different variances [n, dim]."""
     scale = np.linspace(1, 0.2, dim)
     return (np.random.default_rng(seed).normal(size=(n, dim)) * scale).astype(np.float32)
 
@@ -31,7 +31,7 @@ def draw(n: int, dim: int = 24, seed: int = 0) -> Vectors:
 def recall_of(
     index: l2route.RoutingIndex, base: Vectors, metric: Metric, k: int, recall: float
 ) -> float:
-    """Recall@k of new queries, by the setting that the index keeps."""
+    """Recall@k of new queries, searched with the setting that the index keeps."""
     queries = draw(300, base.shape[1], seed=9)
     truth = exact_neighbors(base, queries, k, metric).ids.tolist()
     found = index.search(queries, k, recall=recall).ids.tolist()
@@ -39,7 +39,7 @@ def recall_of(
 
 
 def note_of(report: BuildReport, step: str) -> str:
-    """What a step decided."""
+    """The note of a step in the report."""
     (note,) = (each.note for each in report.steps if each.name == step)
     assert note is not None
     return note
@@ -47,7 +47,7 @@ def note_of(report: BuildReport, step: str) -> str:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_it_is_ready_to_serve(metric: Metric) -> None:
-    """The recall asked for is that of new queries; its setting is kept, and what was measured."""
+    """New queries have the requested recall; the index keeps the setting of the report."""
     base = draw(2000)
     index, report = l2route.build(base, draw(400, seed=1), metric=metric, minutes=0.05)
     assert recall_of(index, base, metric, 10, 0.95) == pytest.approx(0.95, abs=0.04)
@@ -63,7 +63,7 @@ def test_it_is_ready_to_serve(metric: Metric) -> None:
 
 
 def test_the_report_is_a_table_and_facts() -> None:
-    """A line for each step, its decisions below; the same in JSON."""
+    """The report prints one table line per step, and its facts can be written as JSON."""
     _, report = l2route.build(draw(500), draw(250, seed=1), minutes=0.02, k=5)
     lines = str(report).splitlines()
     assert "recall@5 of 0.95" in lines[0]
@@ -80,34 +80,35 @@ def test_the_report_is_a_table_and_facts() -> None:
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_without_queries_vectors_are_held_out(metric: Metric) -> None:
-    """The setting reaches the recall for new queries of the vectors' kind, and the report says so.
+    """Without a log the setting is measured on held-out vectors, and the report says so.
 
-    Vectors that were held out can be found again.
+    It reaches the recall for new queries distributed like the vectors. The vectors that were held
+    out are in the final index.
     """
     base = draw(2000)
     index, report = l2route.build(base, metric=metric)
     assert recall_of(index, base, metric, 10, 0.95) == pytest.approx(0.95, abs=0.04)
     assert "no queries" in note_of(report, "learn")
     assert (report.n_queries, report.n_measured, report.learned) == (0, 200, None)
-    assert "taken out of the graph" in str(report)
+    assert "held out of the graph" in str(report)
     if metric != "ip":
         own = index.search(base, 1, ef=100).ids[:, 0]
         assert (own == np.arange(len(base))).mean() > 0.99
 
 
 def test_few_queries_are_all_measured_on() -> None:
-    """Twenty are too few to learn from; how little they tell of the recall is said."""
+    """With 20 queries nothing is learned, all are used to measure, and a warning says how few."""
     with pytest.warns(CalibrationWarning, match="20 validation queries"):
         index, report = l2route.build(draw(800), draw(20, seed=1))
     assert index.validation is not None
     assert report.n_measured == len(index.validation.queries) == 20
-    assert "the log has 20" in note_of(report, "learn")
+    assert "got 20" in note_of(report, "learn")
     assert any("only known to" in doubt for doubt in report.doubts)
     assert index.search(draw(3, seed=2), 10, recall=0.95).ids.shape == (3, 10)
 
 
 def test_repeats_are_measured_on_once() -> None:
-    """A log of 5,000 queries of which 30 are distinct is a log of 30."""
+    """Repeated queries of a log count once: only the distinct ones are used to measure."""
     rng = np.random.default_rng(0)
     log = draw(30, seed=1)[np.minimum(rng.zipf(1.3, size=5000) - 1, 29)]
     index, report = l2route.build(draw(800), log)
@@ -118,7 +119,7 @@ def test_repeats_are_measured_on_once() -> None:
 
 
 def test_queries_that_are_base_vectors_are_told() -> None:
-    """Such queries find themselves; settings measured on them hold for such queries only."""
+    """If many queries are base vectors, a warning and the report say so."""
     base = draw(800)
     with pytest.warns(CalibrationWarning, match="vectors of the index"):
         _, report = l2route.build(base, base[:300], minutes=0.02)
@@ -126,7 +127,7 @@ def test_queries_that_are_base_vectors_are_told() -> None:
 
 
 def test_what_is_not_learned_leaves_all_queries_to_measure_on() -> None:
-    """If learning is not kept, all distinct queries of the log measure; else those held out."""
+    """Costs are measured on the queries held out from training, or on all if it is not used."""
     index, report = l2route.build(draw(500), draw(240, seed=1), minutes=0.02)
     assert report.learned is not None
     n_held_out = report.learned.n_choosing + report.learned.n_confirming
@@ -135,11 +136,11 @@ def test_what_is_not_learned_leaves_all_queries_to_measure_on() -> None:
     assert str(report.learned) == note_of(report, "learn")
     _, report = l2route.build(draw(500), draw(240, seed=1), minutes=0)
     assert report.learned is None
-    assert "no time" in note_of(report, "learn")
+    assert "0 minutes" in note_of(report, "learn")
 
 
 def test_constant_columns() -> None:
-    """Dimensions in which all vectors are alike change nothing."""
+    """Vectors with constant dimensions can be built and searched."""
     base = draw(800)
     base[:, 3:9] = 7.0
     queries = draw(250, seed=1)
@@ -149,7 +150,7 @@ def test_constant_columns() -> None:
 
 
 def test_wide_vectors() -> None:
-    """1,536 dimensions, as of text embeddings."""
+    """Vectors of 1,536 dimensions, as of text embeddings, can be built and searched."""
     base, queries = draw(600, 1536), draw(40, 1536, seed=1)
     index, report = l2route.build(base, queries, metric="cosine", k=3)
     assert index.search(queries, 3, recall=0.95).ids.shape == (40, 3)
@@ -157,7 +158,7 @@ def test_wide_vectors() -> None:
 
 
 def test_values_that_half_floats_cannot_tell_apart_stay_float32() -> None:
-    """Vectors far from the origin: by half floats all of them would be equally near."""
+    """Vectors far from the origin stay float32, since float16 would make them equal."""
     base, queries = 30_000 + draw(800), 30_000 + draw(60, seed=1)
     index, report = l2route.build(base, queries, k=5)
     assert index.base.rows.dtype == np.float32
@@ -167,7 +168,7 @@ def test_values_that_half_floats_cannot_tell_apart_stay_float32() -> None:
 
 
 def test_values_beyond_half_floats_stay_float32() -> None:
-    """The report says why."""
+    """Values beyond the range of float16 stay float32, and the report says why."""
     index, report = l2route.build(1e6 * draw(800), 1e6 * draw(60, seed=1), k=5)
     assert index.base.rows.dtype == np.float32
     assert "a half float can hold" in note_of(report, "compress")
@@ -177,7 +178,7 @@ def test_values_beyond_half_floats_stay_float32() -> None:
 def test_a_recall_that_codes_do_not_reach() -> None:
     """Larger element types are used where codes do not reach the recall, and the report says so.
 
-    Here vectors form tight clusters, within which codes are all alike.
+    Here the vectors form tight clusters, within which all codes are equal.
     """
     rng = np.random.default_rng(0)
     base = np.repeat(rng.normal(size=(6, 8)), 400, axis=0)
@@ -191,24 +192,27 @@ def test_a_recall_that_codes_do_not_reach() -> None:
 
 
 def test_a_recall_that_nothing_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index is returned, with a warning; searches by that recall say how far it reaches."""
+    """If no setting reaches the recall, a warning says so and the index is returned without one.
+
+    A search for that recall names the highest recall measured.
+    """
     monkeypatch.setattr(calibrate, "WIDEST_BEAM", 10)
     monkeypatch.setattr(calibrate, "RERANKS", (1.0,))
     queries = draw(250, seed=1)
-    with pytest.warns(CalibrationWarning, match="no setting was found: expected a recall@10 in"):
+    with pytest.warns(CalibrationWarning, match="no setting was found: expected a recall@10 of"):
         index, report = l2route.build(draw(3000), queries, metric="ip", recall=1.0, minutes=0.1)
     assert report.setting is None
-    assert "in reach" in note_of(report, "learn")
+    assert "highest measured" in note_of(report, "learn")
     assert "vectors stay float32" in note_of(report, "compress")
     assert report.steps[-1].cost is None
-    with pytest.raises(calibrate.OutOfReachError, match="in reach"):
+    with pytest.raises(calibrate.OutOfReachError, match="highest measured"):
         index.search(queries, 10, recall=1.0)
     assert index.search(queries, 10).ids.min() >= 0
 
 
 @pytest.mark.parametrize("queries", [None, draw(30, seed=1)])
 def test_k_beyond_the_vectors_is_refused(queries: Vectors | None) -> None:
-    """Before any work, with how many there are; as many as there are can be asked for."""
+    """A k beyond the number of vectors is refused before any work; k equal to it is not."""
     with pytest.raises(ValueError, match="expected k of at most 8, the number of vectors, got 10"):
         l2route.build(draw(8), queries)
     index, report = l2route.build(draw(8), queries, k=8)
@@ -235,13 +239,13 @@ def test_k_beyond_the_vectors_is_refused(queries: Vectors | None) -> None:
     ],
 )
 def test_wrong_options_are_refused_before_any_work(options: dict[str, Any], says: str) -> None:
-    """Each is named."""
+    """The error names the wrong option."""
     with pytest.raises(ValueError, match=says):
         l2route.build(draw(200), **options)
 
 
 def test_without_torch_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index is made all the same, and the report says what to install."""
+    """Without torch the index is built without learning, and the report says what to install."""
     real = builtins.__import__
 
     def no_training(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -257,7 +261,7 @@ def test_without_torch_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_settings_survive_a_save(tmp_path: Any) -> None:
-    """An index without validation queries keeps its setting, too."""
+    """The setting of an index without validation queries is saved and loaded."""
     index, _ = l2route.build(draw(500))
     index.save(tmp_path / "index.l2r")
     again = l2route.load(tmp_path / "index.l2r")
@@ -267,7 +271,7 @@ def test_settings_survive_a_save(tmp_path: Any) -> None:
 
 
 def test_a_setting_of_another_space_is_not_kept() -> None:
-    """`keep` takes settings of spaces that the index has."""
+    """`keep` refuses a setting of a space that the index does not have."""
     index, report = l2route.build(draw(500))
     assert report.setting is not None
     plain = l2route.RoutingIndex(index.base, index.graph)

@@ -1,4 +1,4 @@
-"""The order of the steps, and what may stand in for some of them."""
+"""Laws of `prepare`: the order of the steps, and steps given as functions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from l2route.recipe.steps import ROUTINGS, Recipe, Routing, prepare
 
 
 def draw(n: int, seed: int = 0) -> NDArray[np.float32]:
-    """Normal vectors."""
+    """Normal vectors [n, 16]."""
     return np.random.default_rng(seed).normal(size=(n, 16)).astype(np.float32)
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_steps_are_those_of_an_index(routing: Routing) -> None:
-    """An index that is prepared answers as one that is built, renumbered and compressed by hand."""
+    """`prepare` gives the same index as separate calls of build, renumber and compress."""
     recipe = Recipe(routing=routing, degree=8, ef_construction=40, n_threads=1)
     index = prepare(draw(500), recipe)
     by_hand = RoutingIndex.build(draw(500), degree=8, ef_construction=40)
@@ -31,11 +31,11 @@ def test_steps_are_those_of_an_index(routing: Routing) -> None:
 
 
 def test_steps_are_watched_in_order() -> None:
-    """Every step is seen once, with its time; what stands in for a step is called with the index.
+    """`watch` is called once per step, in order, with the index that the step returned.
 
-    Progress is told by the names of steps.
+    Progress is reported with the names of the steps.
     """
-    seen, told = list[str](), set[str]()
+    seen, reported = list[str](), set[str]()
     other = RoutingIndex.build(draw(50), degree=8)
 
     def watch(step: str, seconds: float, index: RoutingIndex) -> None:
@@ -48,8 +48,8 @@ def test_steps_are_watched_in_order() -> None:
         learn=lambda index: other,
         compress=lambda index: index,
         watch=watch,
-        progress=lambda step, done, total: told.add(step),
+        progress=lambda step, done, total: reported.add(step),
     )
     assert seen == ["build 300", "refine 300", "learn 50", "renumber 50", "compress 50"]
     assert index is other
-    assert told == {"build", "refine"}
+    assert reported == {"build", "refine"}

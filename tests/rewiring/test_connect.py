@@ -1,4 +1,4 @@
-"""Laws of reachability: every vertex gets a path from the entries, at the cost of few edges."""
+"""Laws of `connect_graph`: all vertices become reachable, and few edges change."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from l2route.data.vectors import METRICS, Metric
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph, compact_rows
 from l2route.graph.report import report
-from l2route.rewiring.connect import LOST, ROOT, _link, connect_graph
+from l2route.rewiring.connect import ROOT, UNREACHED, _link, connect_graph
 from l2route.search.base import BaseVectors
 
 
 def random_graph(
     rng: np.random.Generator, n: int, width: int, density: float
 ) -> tuple[NDArray[np.float32], Graph]:
-    """Vectors on a few islands, and a graph over them that has edges at random."""
-    islands = 100 * rng.normal(size=(3, 2))
-    vectors = (islands[rng.integers(0, 3, n)] + rng.normal(size=(n, 2))).astype(np.float32)
+    """Vectors in three distant clusters, and a random graph over them."""
+    clusters = 100 * rng.normal(size=(3, 2))
+    vectors = (clusters[rng.integers(0, 3, n)] + rng.normal(size=(n, 2))).astype(np.float32)
     drawn = rng.integers(0, n, size=(n, width))
     neighbors = compact_rows(np.where(rng.random((n, width)) < density, drawn, -1))
     n_entries = int(rng.integers(1, min(n, 3) + 1))
@@ -36,10 +36,12 @@ def random_graph(
     density=st.sampled_from([0.0, 0.3, 1.0]),
     metric=st.sampled_from(METRICS),
 )
-def test_everyone_is_reached(seed: int, n: int, width: int, density: float, metric: Metric) -> None:
-    """Of any graph, also of one edge per vertex, in any metric; with as many threads as one likes.
+def test_all_vertices_become_reachable(
+    seed: int, n: int, width: int, density: float, metric: Metric
+) -> None:
+    """All vertices of any graph are reachable after `connect_graph`, in any metric.
 
-    Who was reached before stays so, and no more edges change than vertices were lost.
+    No more edges change than vertices were unreachable, and the number of threads does not matter.
     """
     vectors, graph = random_graph(np.random.default_rng(seed), n, width, density)
     base = BaseVectors.of(vectors, metric)
@@ -56,32 +58,38 @@ def test_everyone_is_reached(seed: int, n: int, width: int, density: float, metr
 
 @pytest.mark.parametrize("degree", [2, 3, 4])
 def test_low_degrees_are_connected_at_once(degree: int) -> None:
-    """Where nearly every place is taken, in a graph in which many are lost."""
+    """Graphs with nearly full lists and many unreachable vertices are connected.
+
+    No path becomes long.
+    """
     vectors = np.random.default_rng(0).normal(size=(3000, 8)).astype(np.float32)
     graph = build_graph(vectors, options=GraphOptions("knn", degree, entry=0))
     assert report(graph).n_unreachable > 300
     connected = connect_graph(graph, BaseVectors.of(vectors, "l2"))
     facts = report(connected)
     assert facts.n_unreachable == 0
-    assert facts.max_hops < 200  # ways down are chosen at random, so that none grows long
+    assert facts.max_hops < 200  # paths down the tree are random, so none grows long
 
 
 @pytest.mark.parametrize(
     ("row", "parents_of_1_2_3", "expected"),
     [
         ([1, -1, -1], [0, 0, 0], [1, 9, -1]),  # the first free place
-        ([1, 2, 3], [0, 5, 5], [1, 2, 9]),  # the farthest that another knows
-        ([1, 2, 3], [5, 5, 0], [1, 9, 3]),  # but not one that this alone leads to
-        ([1, 2, 3], [0, 0, 0], [1, 2, 3]),  # no place: the next source is asked
+        ([1, 2, 3], [0, 5, 5], [1, 2, 9]),  # the last one that has another parent
+        ([1, 2, 3], [5, 5, 0], [1, 9, 3]),  # not one whose parent is 0
+        ([1, 2, 3], [0, 0, 0], [1, 2, 3]),  # no room: the next source is tried
     ],
 )
-def test_a_place_is_given_where_it_costs_nobody_his_way(
+def test_a_new_edge_replaces_no_edge_of_the_tree(
     row: list[int], parents_of_1_2_3: list[int], expected: list[int]
 ) -> None:
-    """A free place, or that of a neighbour that is reached by another way."""
+    """A new edge takes a free place, or replaces one that is not in the breadth-first tree."""
     neighbors = np.full((10, 3), -1, dtype=np.int32)
     neighbors[0] = row
-    parents = np.array([ROOT, *parents_of_1_2_3, LOST, 0, LOST, LOST, LOST, LOST], dtype=np.int32)
+    parents = np.array(
+        [ROOT, *parents_of_1_2_3, UNREACHED, 0, UNREACHED, UNREACHED, UNREACHED, UNREACHED],
+        dtype=np.int32,
+    )
     rng = np.random.default_rng(0)
     _link(neighbors, parents, np.int32(9), np.array([0, 5, -1], dtype=np.int32), rng)
     assert neighbors[0].tolist() == expected
@@ -90,11 +98,11 @@ def test_a_place_is_given_where_it_costs_nobody_his_way(
     assert parents[9] == (0 if has_taken else 5)
 
 
-def test_a_place_is_found_below_those_that_have_none() -> None:
-    """If all that a search finds are full of vertices that need them, one of these has a place."""
+def test_a_new_edge_may_start_below_full_sources() -> None:
+    """If no source has room, the new edge starts at one of their descendants in the tree."""
     neighbors = np.full((6, 2), -1, dtype=np.int32)
     neighbors[0], neighbors[1] = [1, 2], [3, 4]
-    parents = np.array([ROOT, 0, 0, 1, 1, LOST], dtype=np.int32)
+    parents = np.array([ROOT, 0, 0, 1, 1, UNREACHED], dtype=np.int32)
     rng = np.random.default_rng(0)
     _link(neighbors, parents, np.int32(5), np.array([0, 1], dtype=np.int32), rng)
     assert parents[5] in (2, 3, 4)
@@ -103,7 +111,7 @@ def test_a_place_is_found_below_those_that_have_none() -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_a_graph_that_is_whole_stays_as_faiss_builds_it(metric: Metric) -> None:
-    """Without copies, and with all vertices reached, `build` changes no edge unless it refines."""
+    """Without equal vectors or unreachable vertices `build` changes no edge unless it refines."""
     vectors = np.random.default_rng(0).normal(size=(500, 12)).astype(np.float32)
     options = GraphOptions("nsw", 16, 40, 0)
     expected = build_graph(vectors, metric, options)

@@ -1,4 +1,4 @@
-"""Laws of refining: neighbours by a rule that a slow twin spells out, and nobody is lost."""
+"""Laws of refining: lists equal those of a slow twin, and all vertices are reachable."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def slow_choice(
     degree: int,
     alpha: float | None,
 ) -> list[int]:
-    """From near to far, those to which no one taken before is much nearer, or equal.
+    """Candidates from near to far, without those much nearer, or equal, to one kept before.
 
-    All of them without an alpha.
+    All of them if alpha is None.
     """
 
     def squared(a: int, b: int) -> np.float32:
@@ -59,7 +59,7 @@ def slow_choice(
 def slow_lists(
     vectors: NDArray[np.float32], candidates: NDArray[np.int32], degree: int, alpha: float
 ) -> list[list[int]]:
-    """Choose, add whoever chose the vertex, and choose again where there are too many."""
+    """Prune candidates, add reverse edges, and prune again if there are too many."""
     n = len(vectors)
     own = [set(candidates[v].tolist()) - {-1, v} for v in range(n)]
     chosen = [slow_choice(vectors, v, own[v], degree, alpha) for v in range(n)]
@@ -82,7 +82,10 @@ def slow_lists(
 def test_lists_are_those_of_the_slow_twin(
     simd: str, seed: int, n: int, width: int, degree: int, alpha: float
 ) -> None:
-    """Among ties, twins and candidates that come twice; whole numbers, so that sums are exact."""
+    """Pruned lists equal those of the twin, with ties, equal vectors and repeated candidates.
+
+    Vectors are whole numbers, so that sums are exact.
+    """
     rng = np.random.default_rng(seed)
     vectors = rng.integers(-3, 4, size=(n, 3)).astype(np.float32)
     candidates = rng.integers(-1, n, size=(n, width)).astype(np.int32)
@@ -103,25 +106,25 @@ def test_lists_are_those_of_the_slow_twin(
     seed=st.integers(0, 9999),
     n=st.integers(1, 60),
     width=st.integers(1, 6),
-    n_islands=st.integers(1, 5),
+    n_clusters=st.integers(1, 5),
     density=st.sampled_from([0.05, 0.3, 1.0]),
     has_layer=st.booleans(),
 )
 def test_nobody_is_lost(
-    seed: int, n: int, width: int, n_islands: int, density: float, has_layer: bool
+    seed: int, n: int, width: int, n_clusters: int, density: float, has_layer: bool
 ) -> None:
-    """Over islands far apart, graphs of few edges or many, with an upper layer or none."""
+    """After refining, all vertices are reachable and lists have no repeats or self loops."""
     rng = np.random.default_rng(seed)
-    islands = 100 * rng.normal(size=(n_islands, 2))
-    vectors = islands[rng.integers(0, n_islands, n)] + rng.normal(size=(n, 2))
+    clusters = 100 * rng.normal(size=(n_clusters, 2))
+    vectors = clusters[rng.integers(0, n_clusters, n)] + rng.normal(size=(n, 2))
     drawn = rng.integers(0, n, size=(n, width))
     neighbors = compact_rows(np.where(rng.random((n, width)) < density, drawn, -1))
-    everyone = np.arange(n, dtype=np.int32)
-    layer = UpperLayer(everyone, rng.integers(0, n, size=(n, 2)).astype(np.int32))
-    graph = Graph(neighbors, everyone[:1], (layer,) if has_layer else ())
+    vertices = np.arange(n, dtype=np.int32)
+    layer = UpperLayer(vertices, rng.integers(0, n, size=(n, 2)).astype(np.int32))
+    graph = Graph(neighbors, vertices[:1], (layer,) if has_layer else ())
     refined = refine_graph(graph, BaseVectors.of(vectors, "l2"), degree=width + 2)
     assert refined.neighbors.shape == (n, min(width + 2, max(1, n - 1)))
-    assert (refined.neighbors != everyone[:, None]).all()
+    assert (refined.neighbors != vertices[:, None]).all()
     for row in refined.neighbors:
         ids = row[row >= 0].tolist()
         assert len(set(ids)) == len(ids)
@@ -129,7 +132,7 @@ def test_nobody_is_lost(
 
 
 def test_lost_parts_are_taken_in_by_one_edge_each() -> None:
-    """Two islands that know only themselves are entered at their near shores."""
+    """An unreachable component gets one edge, to its vertex nearest to the rest."""
     vectors = np.array([[0.0], [1.0], [2.0], [51.0], [50.0], [91.0], [90.0]])
     rows = [[1, 2], [0, 2], [1, 0], [4, -1], [3, -1], [6, -1], [5, -1]]
     graph = Graph(np.array(rows, dtype=np.int32), np.zeros(1, dtype=np.int32))
@@ -137,41 +140,41 @@ def test_lost_parts_are_taken_in_by_one_edge_each() -> None:
     assert report(graph).n_unreachable == 4
     assert report(refined).n_unreachable == 0
     edges = [(v, u) for v, row in enumerate(refined.neighbors.tolist()) for u in row if u >= 0]
-    for part, shore in (((3, 4), 4), ((5, 6), 6)):
-        assert [u for v, u in edges if v not in part and u in part] == [shore]
+    for part, nearest in (((3, 4), 4), ((5, 6), 6)):
+        assert [u for v, u in edges if v not in part and u in part] == [nearest]
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither those of all vertices nor those of lost ones; progress is told after each."""
+    """The block size of searches does not affect the graph; progress is reported per block."""
     base = BaseVectors.of(VECTORS[:50], "l2")
     drawn = np.random.default_rng(1).integers(0, 10, (50, 4))
     drawn[10:] = -1
     graph = Graph(compact_rows(drawn), np.zeros(1, dtype=np.int32))
-    n_sought: list[int] = []
+    n_searched: list[int] = []
     nearest_found = reachability.nearest_found
 
     def spy(searcher: Searcher, ids: NDArray[np.int64], *rest: Any) -> Any:
-        n_sought.append(len(ids))
+        n_searched.append(len(ids))
         return nearest_found(searcher, ids, *rest)
 
     monkeypatch.setattr(reachability, "nearest_found", spy)
     whole = refine_graph(graph, base, degree=3, n_candidates=2)
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     monkeypatch.setattr(reachability, "BLOCK", 7)
     parts = refine_graph(
         graph,
         base,
         degree=3,
         n_candidates=2,
-        progress=lambda done, total: told.append((done, total)),
+        progress=lambda done, total: reported.append((done, total)),
     )
     np.testing.assert_array_equal(parts.neighbors, whole.neighbors)
-    assert n_sought[0] > 7
-    assert told == [(min(50, done), 50) for done in range(0, 57, 7)]
+    assert n_searched[0] > 7
+    assert reported == [(min(50, done), 50) for done in range(0, 57, 7)]
 
 
 def test_one_candidate_is_one_other() -> None:
-    """The vertex itself, which a search for it finds first, is none."""
+    """The vertex itself does not count as a candidate."""
     base = BaseVectors.of(np.array([[0.0], [10.0], [20.0], [30.5]]), "l2")
     star = np.array([[1, 2, 3], [0, -1, -1], [0, -1, -1], [0, -1, -1]], dtype=np.int32)
     refined = refine_graph(Graph(star, np.zeros(1, dtype=np.int32)), base, n_candidates=1)
@@ -181,7 +184,7 @@ def test_one_candidate_is_one_other() -> None:
 
 @pytest.mark.parametrize("n_twins", [60, 200])
 def test_a_crowd_of_twins_lets_walks_out(n_twins: int) -> None:
-    """More equal vectors than a list has places, the entry among them."""
+    """A search from an entry with more copies than list places finds other vectors."""
     vectors = RNG.normal(size=(1500, 12)).astype(np.float32)
     vectors[:n_twins] = 0
     index = RoutingIndex.build(vectors, degree=16, entry=0)
@@ -194,7 +197,7 @@ def test_a_crowd_of_twins_lets_walks_out(n_twins: int) -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_the_same_for_any_number_of_threads(metric: str) -> None:
-    """And for half floats nearly so; answers of an exhaustive search stay exact."""
+    """The refined graph does not depend on the number of threads, and float16 changes little."""
     indexes = [RoutingIndex.build(VECTORS, metric, degree=8) for _ in range(3)]
     indexes[2].compress(None, "float16")
     for index, n_threads in zip(indexes, (1, 3, 1), strict=True):
@@ -208,7 +211,7 @@ def test_the_same_for_any_number_of_threads(metric: str) -> None:
 
 
 def test_upper_layers_entries_labels_and_spaces_stay(tmp_path: Path) -> None:
-    """What was measured is forgotten; all else is as it was, saved and loaded too."""
+    """Refining drops settings and losses and keeps all else, also when saved and loaded."""
     index = RoutingIndex.build(VECTORS, graph="hnsw", degree=8)
     index.validate_with(VECTORS[:50])
     index.compress("int8")
@@ -232,7 +235,7 @@ def test_upper_layers_entries_labels_and_spaces_stay(tmp_path: Path) -> None:
 
 
 def test_learned_spaces_are_for_one_graph() -> None:
-    """Refining comes first; by then an index is left as it is."""
+    """An index with a learned space cannot be refined, and stays as it is."""
     index = RoutingIndex.build(VECTORS, degree=8)
     bias = np.zeros(600, dtype=np.float32)
     space = replace(index.spaces[0], name="learned-int8", bias=bias, is_exact=False)
@@ -244,7 +247,7 @@ def test_learned_spaces_are_for_one_graph() -> None:
 
 
 def test_refining_that_fails_leaves_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graph and searchers change together or not at all."""
+    """If refining fails, graph and searchers stay as they were."""
     index = RoutingIndex.build(VECTORS, degree=8)
     graph, expected = index.graph, index.search(VECTORS[:20], ef=20).ids
 
@@ -259,7 +262,7 @@ def test_refining_that_fails_leaves_the_index(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_numbers_beyond_all_measure_are_cut() -> None:
-    """As many neighbours as there are others, as many threads as searches have."""
+    """Degree, candidates and threads beyond their maximum are reduced to it."""
     index = RoutingIndex.build(VECTORS[:30], degree=8)
     index.refine(degree=10**6, n_candidates=10**6, alpha=100.0, n_threads=10**6)
     assert index.graph.neighbors.shape == (30, 29)
@@ -269,7 +272,7 @@ def test_numbers_beyond_all_measure_are_cut() -> None:
 
 
 def test_graphs_of_others_can_be_refined() -> None:
-    """A graph of faiss finds more for as many distances."""
+    """Refining raises the recall of an imported faiss graph at the same budget."""
     import faiss
 
     theirs = faiss.IndexHNSWFlat(12, 8)
@@ -288,7 +291,10 @@ def test_graphs_of_others_can_be_refined() -> None:
 
 
 def test_words_are_found_with_fewer_distances() -> None:
-    """Recall@10 of 1,000 words among 10,000 at 300 distances, before and after, from both sides."""
+    """Recall@10 at a budget of 300, before and after refining, is as measured earlier.
+
+    The data are 1,000 queries among 10,000 words.
+    """
     data = demo_words(n_base=10_000, n_learn=1, n_query=1_000).dataset
     truth = exact_neighbors(data.base, data.query, 10)
     index = RoutingIndex.build(data.base, degree=32, entry="medoids", refine=False)
@@ -313,7 +319,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     ],
 )
 def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
-    """And the index stays as it is."""
+    """Arguments out of range are refused, and the index stays as it is."""
     index = RoutingIndex.build(VECTORS, degree=8)
     graph = index.graph
     with pytest.raises(ValueError, match="expected"):
@@ -322,7 +328,7 @@ def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_inner_products_are_refined_too() -> None:
-    """Of vectors of many lengths more is found for as many distances."""
+    """Under ip, with vectors of many lengths, refining raises the recall at the same budget."""
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(3000, 24)) * np.exp(0.5 * rng.normal(size=(3000, 1)))
     queries = rng.normal(size=(200, 24))
@@ -340,7 +346,7 @@ def test_inner_products_are_refined_too() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_few_vectors_can_be_refined(n: int) -> None:
-    """A vertex cannot have two neighbours where there are no two others."""
+    """One, two or three vectors can be refined."""
     index = RoutingIndex.build(VECTORS[:n], degree=8)
     index.refine()
     assert index.graph.neighbors.shape[1] == max(1, min(8, n - 1))
@@ -348,7 +354,7 @@ def test_few_vectors_can_be_refined(n: int) -> None:
 
 
 def test_a_list_of_one_place_becomes_one_of_two() -> None:
-    """A chain of a hundred vertices, of somebody else's making."""
+    """A chain, which has one neighbour per vertex, gets lists of two."""
     chain = np.roll(np.arange(100, dtype=np.int32), -1)[:, None]
     graph = Graph(np.ascontiguousarray(chain), np.zeros(1, dtype=np.int32))
     refined = refine_graph(graph, BaseVectors.of(VECTORS[:100], "l2"))

@@ -1,4 +1,4 @@
-"""Laws of graphs that vertices are taken out of, hnswlib's deleted elements among them."""
+"""Laws of removing vertices from a graph, as for deleted elements of hnswlib."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LABELS = np.random.default_rng(3).permutation(N) * 10**10 + 7
 
 
 def random_graph(rng: np.random.Generator, n: int, width: int) -> Graph:
-    """Neighbours at random, some lists short, with an upper layer of every third vertex."""
+    """Random neighbours, some short lists, and an upper layer of every third vertex."""
 
     def lists(among: NDArray[np.int64]) -> NDArray[np.int32]:
         drawn = rng.choice(among, size=(len(among), width))
@@ -44,15 +44,15 @@ def random_graph(rng: np.random.Generator, n: int, width: int) -> Graph:
     return Graph(lists(np.arange(n)), rng.choice(above, 1).astype(np.int32), (layer,))
 
 
-def reached_by_way_of_all(graph: Graph, gone: NDArray[np.bool_]) -> set[int]:
-    """Vertices that are left and that a walk reaches, one step at a time, by whatever way."""
+def reachable_before(graph: Graph, removed: NDArray[np.bool_]) -> set[int]:
+    """Remaining vertices that are reachable in the graph before the removal."""
     seen, waiting = set(graph.entries.tolist()), graph.entries.tolist()
     while waiting:
         for vertex in graph.neighbors[waiting.pop()].tolist():
             if vertex >= 0 and vertex not in seen:
                 seen.add(vertex)
                 waiting.append(vertex)
-    return {vertex for vertex in seen if not gone[vertex]}
+    return {vertex for vertex in seen if not removed[vertex]}
 
 
 @settings(max_examples=80, deadline=None)
@@ -66,49 +66,52 @@ def reached_by_way_of_all(graph: Graph, gone: NDArray[np.bool_]) -> set[int]:
 def test_what_was_reached_is_reached(
     seed: int, n: int, width: int, share: float, metric: Metric
 ) -> None:
-    """Nobody that is left is lost, no list grows wider, and none has a vertex twice or itself."""
+    """Remaining vertices that were reachable stay so; lists keep their width.
+
+    No list has repeats or self loops.
+    """
     rng = np.random.default_rng(seed)
     base = BaseVectors.of(rng.normal(size=(n, 3)), metric)
-    graph, gone = random_graph(rng, n, width), rng.random(n) < share
-    gone[rng.integers(n)] = False
-    left = remove_vertices(graph, base, gone)
-    kept = np.flatnonzero(~gone)
+    graph, removed = random_graph(rng, n, width), rng.random(n) < share
+    removed[rng.integers(n)] = False
+    left = remove_vertices(graph, base, removed)
+    kept = np.flatnonzero(~removed)
     now = set(kept[hops_from(left, left.entries) >= 0].tolist())
-    assert reached_by_way_of_all(graph, gone) <= now
+    assert reachable_before(graph, removed) <= now
     assert left.neighbors.shape == (len(kept), width)
     for vertex, row in enumerate(left.neighbors.tolist()):
         used = [neighbor for neighbor in row if neighbor >= 0]
         assert len(set(used)) == len(used)
         assert vertex not in used
-    if not gone.any():
+    if not removed.any():
         np.testing.assert_array_equal(left.neighbors, graph.neighbors)
 
 
 def test_a_vertex_gives_its_place_to_its_nearest_neighbours() -> None:
-    """0 → 1 → (2, 3) becomes 0 → (3, 2) without 1, the nearer to it first; 4 → 0 stays."""
+    """0 → 1 → (2, 3) becomes 0 → (3, 2) without 1, nearest to 1 first; 4 → 0 stays."""
     vectors = np.array([[0], [10], [13], [11], [-1]], dtype=np.float32)
     neighbors = np.array([[1, -1], [2, 3], [-1, -1], [-1, -1], [0, -1]], dtype=np.int32)
     graph = Graph(neighbors, np.array([4], dtype=np.int32))
-    gone = np.arange(5) == 1
-    left = remove_vertices(graph, BaseVectors.of(vectors, "l2"), gone)
+    removed = np.arange(5) == 1
+    left = remove_vertices(graph, BaseVectors.of(vectors, "l2"), removed)
     assert left.neighbors.tolist() == [[2, 1], [-1, -1], [-1, -1], [0, -1]]
     assert left.entries.tolist() == [3]
 
 
 def test_a_chain_of_gone_vertices_is_crossed() -> None:
-    """0 → 1 → 2 → 3 becomes 0 → 3, however long it was."""
+    """A chain of removed vertices becomes one edge, however long it is."""
     n = 50
     neighbors = np.arange(1, n + 1, dtype=np.int32)[:, None]
     neighbors[-1] = -1
-    gone = np.ones(n, dtype=bool)
-    gone[[0, n - 1]] = False
+    removed = np.ones(n, dtype=bool)
+    removed[[0, n - 1]] = False
     base = BaseVectors.of(np.arange(n, dtype=np.float32)[:, None], "l2")
-    left = remove_vertices(Graph(neighbors, np.zeros(1, np.int32)), base, gone)
+    left = remove_vertices(Graph(neighbors, np.zeros(1, np.int32)), base, removed)
     assert left.neighbors.tolist() == [[1], [-1]]
 
 
 def test_nothing_left_is_refused() -> None:
-    """A graph has a vertex at least."""
+    """The removal of all vertices is refused."""
     base = BaseVectors.of(np.ones((2, 3)), "l2")
     graph = Graph(np.array([[1], [0]], dtype=np.int32), np.zeros(1, np.int32))
     with pytest.raises(ValueError, match="expected a vertex to remain, got all 2 to remove"):
@@ -116,26 +119,26 @@ def test_nothing_left_is_refused() -> None:
 
 
 def test_entries_and_layers_that_are_gone_are_replaced() -> None:
-    """A search starts at the nearest in the highest layer that is left, and finds all."""
+    """A removed entry is replaced by the nearest vertex of the highest remaining layer."""
     rng = np.random.default_rng(0)
     graph = random_graph(rng, 30, 4)
     base = BaseVectors.of(rng.normal(size=(30, 3)), "l2")
-    gone = np.zeros(30, dtype=bool)
-    gone[graph.entries] = True
-    left = remove_vertices(graph, base, gone)
-    kept, layer = np.flatnonzero(~gone), graph.upper[0].vertices
+    removed = np.zeros(30, dtype=bool)
+    removed[graph.entries] = True
+    left = remove_vertices(graph, base, removed)
+    kept, layer = np.flatnonzero(~removed), graph.upper[0].vertices
     others = np.setdiff1d(layer, graph.entries)
     apart = ((base.vectors()[others] - base.vectors()[graph.entries]) ** 2).sum(axis=1)
     assert kept[left.entries].tolist() == [others[apart.argmin()]]
-    gone[layer] = True
-    flat = remove_vertices(graph, base, gone)
+    removed[layer] = True
+    flat = remove_vertices(graph, base, removed)
     assert flat.upper == ()
-    rest = BaseVectors.of(base.vectors()[~gone], "l2")
+    rest = BaseVectors.of(base.vectors()[~removed], "l2")
     Searcher(flat, original_space(rest), rest).search(rest.vectors(), 1, limits=Limits(ef=30))
 
 
 def hnswlib_index(space: str, m: int = 16, **options: Any) -> Any:
-    """An hnswlib index with labels that are far apart."""
+    """An hnswlib index with large labels in random order."""
     index = hnswlib.Index(space, DIM)
     index.init_index(N, M=m, ef_construction=60, random_seed=1, **options)
     index.add_items(VECTORS, LABELS, num_threads=1)
@@ -143,16 +146,16 @@ def hnswlib_index(space: str, m: int = 16, **options: Any) -> Any:
 
 
 def with_deleted(space: str, share: float) -> tuple[Any, NDArray[np.int64]]:
-    """An index of which a share is marked as deleted, its entry too, and the rows of the others."""
+    """An index with a share of elements deleted, including its entry, and the remaining rows."""
     index = hnswlib_index(space)
     state = index.__getstate__()[0]
     at = state["label_lookup_internal"].tolist().index(state["enterpoint_node"])
     entry = np.flatnonzero(state["label_lookup_external"][at] == LABELS)
     order = np.random.default_rng(4).permutation(np.setdiff1d(np.arange(N), entry))
-    gone = np.concatenate([entry, order[: round(share * N) - 1]])
-    for label in LABELS[gone]:
+    removed = np.concatenate([entry, order[: round(share * N) - 1]])
+    for label in LABELS[removed]:
         index.mark_deleted(label)
-    return index, np.setdiff1d(np.arange(N), gone)
+    return index, np.setdiff1d(np.arange(N), removed)
 
 
 @pytest.mark.parametrize("saved", [False, True])
@@ -161,7 +164,7 @@ def with_deleted(space: str, share: float) -> tuple[Any, NDArray[np.int64]]:
 def test_deleted_elements_are_no_answers(
     tmp_path: Path, space: Metric, share: float, saved: bool
 ) -> None:
-    """However many are gone, an exhaustive search finds the nearest of those that are left."""
+    """Without deleted elements, exhaustive search finds the nearest of the others."""
     index, left = with_deleted(space, share)
     index.save_index(str(tmp_path / "index"))
     taken = from_hnswlib(tmp_path / "index", metric=space) if saved else from_hnswlib(index)
@@ -174,7 +177,7 @@ def test_deleted_elements_are_no_answers(
 
 @pytest.mark.parametrize("space", METRICS)
 def test_hnswlib_with_deleted_elements_and_import_agree(space: str) -> None:
-    """What hnswlib answers with some deleted, the import answers too."""
+    """Hnswlib and the imported index give the same answers if elements are deleted."""
     index, _ = with_deleted(space, 0.3)
     index.set_ef(N)
     theirs = index.knn_query(QUERIES, 8)[0].astype(np.int64)
@@ -183,7 +186,7 @@ def test_hnswlib_with_deleted_elements_and_import_agree(space: str) -> None:
 
 
 def test_deletions_taken_back_leave_no_trace() -> None:
-    """With them back, the index is what it was; with all of them gone there is none."""
+    """An index with all elements deleted is refused; undeleting all restores the graph."""
     index = hnswlib_index("l2")
     before = import_hnswlib(index).graph
     for label in LABELS:
@@ -197,15 +200,15 @@ def test_deletions_taken_back_leave_no_trace() -> None:
 
 
 def test_replaced_elements_have_their_new_labels() -> None:
-    """A label goes with its element, and may come back for another vector."""
+    """Elements that replace deleted ones are imported with their new vectors and labels."""
     index = hnswlib_index("l2", allow_replace_deleted=True)
     for row in (3, 4, 5):
         index.mark_deleted(LABELS[row])
     index.add_items(VECTORS[3:4] + 0.5, [1], replace_deleted=True)
     index.add_items(VECTORS[5:6] + 0.25, [LABELS[5]], replace_deleted=True)
     taken = from_hnswlib(index)
-    asked = np.stack([VECTORS[3] + 0.5, VECTORS[5] + 0.25, VECTORS[7]])
-    found = taken.search(asked, k=1, ef=N).ids[:, 0]
+    moved = np.stack([VECTORS[3] + 0.5, VECTORS[5] + 0.25, VECTORS[7]])
+    found = taken.search(moved, k=1, ef=N).ids[:, 0]
     assert found.tolist() == [1, LABELS[5], LABELS[7]]
     index.set_ef(N)
     theirs = index.knn_query(VECTORS, 1)[0].astype(np.int64)
@@ -213,7 +216,7 @@ def test_replaced_elements_have_their_new_labels() -> None:
 
 
 def test_a_label_of_two_elements_is_refused() -> None:
-    """Hnswlib takes a label twice; an answer would not say which vector it is."""
+    """A label of two elements, which hnswlib permits, is refused."""
     index = hnswlib_index("l2", allow_replace_deleted=True)
     index.mark_deleted(LABELS[3])
     index.add_items(VECTORS[:1] + 9, [LABELS[5]], replace_deleted=True)

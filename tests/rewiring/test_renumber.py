@@ -20,7 +20,7 @@ from l2route.search.limits import Limits
 
 
 def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> None:
-    """The same ids, distances and costs in every space, saved and loaded too; settings stay."""
+    """Renumbering keeps ids, distances, costs and settings in every space, also when saved."""
     index.save(tmp_path / "before")
     again = load(tmp_path / "before")
     again.renumber()
@@ -50,7 +50,7 @@ def test_renumbering_changes_no_answer(index: RoutingIndex, tmp_path: Path) -> N
 
 @given(seed=st.integers(0, 999), n=st.integers(1, 40), width=st.integers(1, 5))
 def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -> None:
-    """As a queue by hand has it; every vertex once, those not reached begin anew."""
+    """The order equals that of a queue, restarted at the first vertex not yet reached."""
     rng = np.random.default_rng(seed)
     neighbors = np.full((n, width), -1, dtype=np.int32)
     for row in neighbors:
@@ -74,7 +74,7 @@ def test_breadth_first_order_is_that_of_a_queue(seed: int, n: int, width: int) -
 
 @given(seed=st.integers(0, 999), n=st.integers(2, 40))
 def test_renumbering_back_gives_the_graph(seed: int, n: int) -> None:
-    """A graph renumbered by a permutation and by its inverse is the graph, upper layers too."""
+    """Renumbering by a permutation and its inverse restores the graph with upper layers."""
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, 3)).astype(np.float32)
     graph = build_graph(vectors, "l2", GraphOptions("hnsw", 4, 20))

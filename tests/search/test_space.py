@@ -66,13 +66,13 @@ def test_spaces_and_searchers_refuse_what_does_not_fit(small_world: SmallWorld) 
         RoutingSpace(base.rows, 12, "ip", bias=np.zeros(3, np.float32))
     with pytest.raises(ValueError, match=r"expected a query matrix \[12, \*\]"):
         RoutingSpace(base.rows, 12, "ip", query_matrix=np.zeros((3, 12), np.float32))
-    with pytest.raises(ValueError, match="as many routing vectors"):
+    with pytest.raises(ValueError, match="routing vectors and vectors, one per vertex"):
         Searcher(graph, space, BaseVectors.of(base.vectors()[:5], "l2"))
     wrong_matrix = RoutingSpace(base.rows, 12, "ip", np.zeros((12, 5), np.float32))
     with pytest.raises(ValueError, match=r"expected a query matrix \[\*, 12\]"):
         Searcher(graph, wrong_matrix, base)
     no_matrix = RoutingSpace(np.zeros((1000, padded_dim(3)), np.float32), 3, "ip")
-    with pytest.raises(ValueError, match="expected a query matrix from 12 to 3"):
+    with pytest.raises(ValueError, match=r"expected a query matrix \[3, 12\], got none"):
         Searcher(graph, no_matrix, base)
     with pytest.raises(ValueError, match=r"expected a PCA dimension in \[1, 12\), got 12"):
         pca_space(base, 12)

@@ -1,1 +1,1 @@
-"""Vectors, datasets and what is true of them."""
+"""Vectors, datasets, exact neighbours and recall."""

@@ -39,7 +39,7 @@ class Dataset:
     query: NDArray[np.float32]
     """Test queries [n_query, d]; for final results only."""
     learn: NDArray[np.float32] | None = None
-    """Training queries [n_learn, d]; `training` is them where they are required."""
+    """Training queries [n_learn, d]; None if there are none, where `training` is an error."""
     metric: Metric = "l2"
     """How distance is measured."""
 
@@ -86,7 +86,7 @@ class Dataset:
         """Write the dataset to an npz file, or to an HDF5 file that ann-benchmarks reads.
 
         Args:
-            path: The file; its suffix decides the kind.
+            path: The file; its suffix decides the format.
             truth: Ids and distances [n_query, k] of the nearest neighbours in this library's
                 units; written as ``neighbors`` and ``distances`` in those of ann-benchmarks,
                 whose Euclidean distances are not squared.
@@ -130,7 +130,7 @@ def _read_hdf5_dataset(path: Path, metric: Metric | None) -> Dataset:
     stated = read_attributes(path).get("distance", "none")
     if metric is None and stated not in _FROM_ANNBENCH:
         known = ", ".join(_FROM_ANNBENCH)
-        raise ValueError(f"{path}: expected distance {known}, got {stated!r}; state the metric")
+        raise ValueError(f"{path}: expected distance {known}, got {stated!r}; give the metric")
     learn = read_array(f"{path}:learn") if "learn" in keys else None
     base, query = read_array(f"{path}:train"), read_array(f"{path}:test")
     return _checked_dataset(path, base, query, learn, metric or _FROM_ANNBENCH[stated])
@@ -149,7 +149,7 @@ def _annbench_truth(
     ids, distances = (np.asarray(part) for part in truth)
     if ids.shape != distances.shape or ids.ndim != 2 or len(ids) != n_query:
         got = f"ids {list(ids.shape)} and distances {list(distances.shape)}"
-        raise ValueError(f"expected truth [{n_query}, k] twice, got {got}")
+        raise ValueError(f"expected truth ids and distances [{n_query}, k], got {got}")
     if metric == "l2":
         distances = np.sqrt(distances)
     return {"neighbors": ids.astype(np.int32), "distances": distances.astype(np.float32)}

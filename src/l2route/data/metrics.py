@@ -27,7 +27,7 @@ tolerance would be wrong for data of another scale.
 """
 
 _N_SIGNS = 9_999  # draws of signs: p-values down to 1 in 10,000
-_MAX_SIGNS = 1 << 22  # signs held at once
+_MAX_SIGNS = 1 << 22  # signs in memory at once
 
 
 def recall_at(found_distances: FloatArray, true_distances: FloatArray, k: int) -> float:
@@ -110,19 +110,20 @@ def paired_p_value(gains: NDArray[Any], seed: int = 0) -> float:
         seed: Seed of the random signs.
 
     Returns:
-        Share of random signs with a total gain at least as large, in (0, 1]; 1 without a
-        difference.
+        Share of random signs with a total gain at least as large, in (0, 1]; 1 if all gains
+        are 0.
     """
     sample = np.asarray(gains, dtype=np.float64)
     if sample.ndim != 1 or not np.isfinite(sample).all():
         raise ValueError(f"expected finite gains [n], got {_shape(sample)}")
-    moved = sample[sample != 0]
+    nonzero = sample[sample != 0]
     rng = np.random.default_rng(seed)
-    threshold = moved.sum() * (1 - 1e-12) if moved.sum() > 0 else moved.sum()  # of rounded sums
+    total = nonzero.sum()
+    threshold = total * (1 - 1e-12) if total > 0 else total  # sums are rounded
     n_as_large = 0
-    for n_drawn in _parts(_N_SIGNS, max(1, _MAX_SIGNS // max(1, len(moved)))):
-        signs = rng.integers(0, 2, size=(n_drawn, len(moved)), dtype=np.int8) * 2 - 1
-        n_as_large += int((signs @ moved >= threshold).sum())
+    for n_drawn in _parts(_N_SIGNS, max(1, _MAX_SIGNS // max(1, len(nonzero)))):
+        signs = rng.integers(0, 2, size=(n_drawn, len(nonzero)), dtype=np.int8) * 2 - 1
+        n_as_large += int((signs @ nonzero >= threshold).sum())
     return (1 + n_as_large) / (1 + _N_SIGNS)
 
 
@@ -189,7 +190,7 @@ def _as_near_as(
 def _checked(
     found_distances: FloatArray, true_distances: FloatArray, depth: tuple[str, int], n_true: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return both as float64, the truth with each row ascending, or say what is wrong."""
+    """Return both as float64, the truth with ascending rows; refuse wrong shapes and values."""
     name, n_found = depth
     if n_found < 1:
         raise ValueError(f"expected {name} >= 1, got {n_found}")
@@ -206,7 +207,8 @@ def _checked(
     n_without = int((~np.isfinite(truth[:, 0])).sum())
     if n_without:
         raise ValueError(
-            f"expected a finite true nearest distance for each query, got {n_without} without"
+            f"expected a finite true nearest distance for each query, "
+            f"got {n_without} queries without one"
         )
     return found, truth
 
@@ -222,7 +224,7 @@ def _check_matrix(name: str, array: NDArray[np.float64], n_columns: int) -> None
 def _checked_trace(
     offsets: IntArray, vertices: IntArray, hops: IntArray, targets: IntArray
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the four arrays of a trace as int64, or say what is wrong with them."""
+    """Return the four arrays of a trace as int64; refuse those that do not fit together."""
     wanted = _natural("targets", targets)
     if len(wanted) < 1:
         raise ValueError("expected targets [n >= 1], got [0]")
@@ -233,13 +235,13 @@ def _checked_trace(
         raise ValueError(
             f"expected offsets rising from 0 to {len(visited)}, "
             f"got from {bounds[0]} to {bounds[-1]}"
-            f"{' with a fall between' if (np.diff(bounds) < 0).any() else ''}"
+            f"{' with a decrease between' if (np.diff(bounds) < 0).any() else ''}"
         )
     return bounds, visited, hop_of, wanted
 
 
 def _natural(name: str, values: IntArray, length: int | None = None) -> NDArray[np.int64]:
-    """Return a vector of numbers >= 0 as int64; unsigned offsets would wrap in a difference."""
+    """Return a vector of integers >= 0 as int64: differences of unsigned offsets would wrap."""
     array = np.asarray(values)
     if array.ndim != 1 or (length is not None and len(array) != length):
         raise ValueError(

@@ -32,8 +32,8 @@ from l2route.files.formats import read_array
 from l2route.files.progress import Progress
 
 _CHUNK_BYTES = 1 << 20
-_MAX_INFLATION = 32  # times its size that an archive may inflate to; public ones stay below four
-_ALWAYS_EXTRACTED = 1 << 20  # bytes that even the smallest archive may have in it
+_MAX_INFLATION = 32  # times its size that an archive may inflate to; real ones stay below 4
+_MIN_LIMIT = 1 << 20  # bytes that an archive of any size may inflate to
 _INFLATED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BROKEN = (
     *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError),
@@ -43,7 +43,7 @@ _BROKEN = (
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Numbers of vectors drawn at random; None keeps all."""
+    """Numbers of vectors to draw at random; None for all."""
 
     n_base: int | None = None
     n_learn: int | None = None
@@ -83,8 +83,8 @@ class Words:
     """Rank of each query word by frequency, 0 for the most frequent [n_query]."""
 
 
-# TEXMEX publishes md5 sums; these sha256 sums are those that public projects pin after a download:
-# several agree on SIFT, GloVe and DEEP's queries, one has DEEP's base and Fashion-MNIST.
+# TEXMEX publishes md5 sums only. These sha256 sums are pinned by public projects: several agree on
+# those of SIFT, GloVe and DEEP's queries; those of DEEP's base and Fashion-MNIST are from one.
 _TEXMEX = "ftp://ftp.irisa.fr/local/texmex/corpus"
 _SIFT = RemoteFile(
     f"{_TEXMEX}/sift.tar.gz",
@@ -144,7 +144,7 @@ def list_datasets() -> tuple[PublicDataset, ...]:
         ),
         PublicDataset(
             name="fashion-mnist",
-            description="60,000 images of clothes, as ann-benchmarks cuts them; no learn set",
+            description="60,000 images of clothes, as split by ann-benchmarks; no learn set",
             licence="MIT",
             dim=784,
             kind="hdf5",
@@ -176,7 +176,7 @@ def load(
     parts = repr((entry.kind, entry.files, entry.members, entry.split, seed)).encode()
     digest = hashlib.blake2b(parts, digest_size=4).hexdigest()
     prepared = directory / f"{entry.name}-seed{seed}-{digest}.npz"
-    with contextlib.suppress(FileNotFoundError, ValueError):  # a broken one is replaced
+    with contextlib.suppress(FileNotFoundError, ValueError):  # then it is made anew
         return replace(Dataset.read(prepared, entry.metric), name=entry.name)
     paths = [download(file, directory, progress=progress) for file in entry.files]
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
@@ -213,7 +213,7 @@ def demo_words(
     words = table["index"]
     if len(words) != len(vectors):
         raise ValueError(f"{root}: expected {len(vectors)} words, got {len(words)}")
-    base, learn, query = _deal(len(vectors), Split(n_base, n_learn, n_query), seed)
+    base, learn, query = _split_rows(len(vectors), Split(n_base, n_learn, n_query), seed)
     units = [normalize(vectors[rows]) for rows in (base, learn, query)]
     dataset = Dataset("glove.6b.50d-words", units[0], units[2], units[1])
     return Words(dataset, words.take(base).to_pylist(), words.take(query).to_pylist(), query)
@@ -259,7 +259,8 @@ def _prepare(entry: PublicDataset, paths: Sequence[Path], scratch: Path, seed: i
         return replace(Dataset.read(paths[0], entry.metric), name=entry.name)
     if entry.kind == "glove":
         vectors = _read_glove(_extract(paths[0], entry.members, scratch)[0], entry.dim)
-        base, learn, query = (normalize(vectors[i]) for i in _deal(len(vectors), entry.split, seed))
+        parts = _split_rows(len(vectors), entry.split, seed)
+        base, learn, query = (normalize(vectors[rows]) for rows in parts)
         return Dataset(entry.name, base, query, learn, entry.metric)
     if entry.kind == "texmex":
         sources = [read_array(p, mmap=True) for p in _extract(paths[0], entry.members, scratch)]
@@ -282,11 +283,11 @@ def _draw(
     return np.array(vectors[rows], np.float32)
 
 
-def _deal(n_vectors: int, split: Split, seed: int) -> list[NDArray[np.int64]]:
+def _split_rows(n_vectors: int, split: Split, seed: int) -> list[NDArray[np.int64]]:
     """Draw disjoint random rows for base, learn and query."""
     sizes = [split.n_base or 0, split.n_learn or 0, split.n_query or 0]
     if min(sizes) < 1 or sum(sizes) > n_vectors:
-        raise ValueError(f"expected sizes >= 1 of at most {n_vectors} in all, got {sizes}")
+        raise ValueError(f"expected sizes >= 1 with a sum of at most {n_vectors}, got {sizes}")
     rows = np.random.default_rng(seed).permutation(n_vectors)[: sum(sizes)]
     return np.split(rows, np.cumsum(sizes)[:-1])
 
@@ -313,7 +314,7 @@ def _read_fbin(path: Path, head: int | None) -> NDArray[Any]:
 
 
 def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
-    """Extract members of an archive under names of our own, so that none can escape `into`."""
+    """Extract members of an archive under new names, so that none can escape `into`."""
     targets = {name: into / f"{i}-{PurePosixPath(name).name}" for i, name in enumerate(members)}
     try:
         if archive.suffix == ".zip":
@@ -329,16 +330,16 @@ def _extract(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
 
 
 class _BoundedReader:
-    """A stream out of an archive that refuses to inflate beyond _MAX_INFLATION.
+    """A stream out of an archive that refuses to inflate beyond a limit.
 
     Args:
         source: the inflated stream, or a member.
-        archive: the file, whose size sets the limit.
+        archive: the file; the limit is _MAX_INFLATION times its size.
     """
 
     def __init__(self, source: IO[bytes], archive: Path) -> None:
         self._source, self._archive = source, archive
-        self._limit = max(_ALWAYS_EXTRACTED, _MAX_INFLATION * archive.stat().st_size)
+        self._limit = max(_MIN_LIMIT, _MAX_INFLATION * archive.stat().st_size)
         self._n_read = 0
 
     def read(self, n_bytes: int = _CHUNK_BYTES, /) -> bytes:
@@ -369,6 +370,9 @@ def _extract_tar(archive: Path, targets: dict[str, Path]) -> None:
                     continue
                 source = file.extractfile(member) if member.isreg() else None
                 if source is None:
-                    raise ValueError(f"{archive}: expected {member.name} to be a regular file")
+                    got = f"a member of type {member.type.decode()}"
+                    raise ValueError(
+                        f"{archive}: expected {member.name} to be a regular file, got {got}"
+                    )
                 with source, target.open("wb") as output:
                     shutil.copyfileobj(source, output, _CHUNK_BYTES)

@@ -95,7 +95,7 @@ def exact_distances(
     if ids.ndim != 2 or len(ids) != len(probes):
         raise ValueError(f"expected ids [{len(probes)}, k], got {list(ids.shape)}")
     _check_ids("ids", ids, len(vectors))
-    return _rounded(_measure(vectors, probes, ids.astype(np.int64), check_metric(metric)))
+    return _rounded(_distances(vectors, probes, ids.astype(np.int64), check_metric(metric)))
 
 
 def read_truth(source: str | Path, n_base: int, n_queries: int | None = None) -> NDArray[np.int64]:
@@ -140,7 +140,7 @@ def _check_ids(name: str, ids: NDArray[Any], n_base: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Problem:
-    """Base and queries, and the transformed vectors in which faiss finds candidates."""
+    """Base vectors and queries, and both as transformed for faiss to find candidates."""
 
     base: NDArray[np.float32]
     queries: NDArray[np.float32]
@@ -148,9 +148,9 @@ class _Problem:
     points: NDArray[np.float32]
     """The base, centred for l2 or normalised for cosine."""
     probes: NDArray[np.float32]
-    """The queries, transformed alike."""
-    reach: float
-    """Length of the longest point."""
+    """The queries, transformed in the same way."""
+    max_length: float
+    """Length of the longest of `points`."""
 
 
 def _find(
@@ -161,7 +161,7 @@ def _find(
     report: Progress,
 ) -> Truth:
     n_queries, n_kept = len(queries), min(k, len(base))
-    problem = _pose(base, queries, metric)
+    problem = _prepare(base, queries, metric)
     ids = np.full((n_queries, k), -1, np.int64)
     distances = np.full((n_queries, k), np.inf, np.float32)
     for start in range(0, n_queries, _BATCH):
@@ -172,16 +172,17 @@ def _find(
     return Truth(ids, distances)
 
 
-def _pose(base: NDArray[np.float32], queries: NDArray[np.float32], metric: Metric) -> _Problem:
+def _prepare(base: NDArray[np.float32], queries: NDArray[np.float32], metric: Metric) -> _Problem:
+    """Transform vectors for faiss: centred for l2, normalised for cosine."""
     points, probes = base, queries
-    if metric == "l2":  # distances do not change with the origin, and are most precise around it
+    if metric == "l2":  # a shift changes no distance; rounding is least around the mean
         centre = base.mean(axis=0, dtype=np.float64).astype(np.float32)
         with np.errstate(over="ignore"):
             points, probes = base - centre, queries - centre
     elif metric == "cosine":
         points, probes = normalize(base), normalize(queries)
-    reach = float(_lengths(points).max())
-    return _Problem(base, queries, metric, points, probes, reach)
+    max_length = float(_lengths(points).max())
+    return _Problem(base, queries, metric, points, probes, max_length)
 
 
 def _lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -192,7 +193,7 @@ def _lengths(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 def _prove(
     problem: _Problem, rows: NDArray[np.int64], k: int, n_candidates: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Find neighbours among more and more candidates, until no other vector can be nearer.
+    """Find neighbours among candidates, more in every round, until no other vector can be nearer.
 
     Args:
         problem: The vectors.
@@ -209,7 +210,7 @@ def _prove(
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         found, floor = _candidates(problem, rows[part], n_candidates)
-        exact = _measure(problem.base, problem.queries[rows[part]], found, problem.metric)
+        exact = _distances(problem.base, problem.queries[rows[part]], found, problem.metric)
         order = np.lexsort((found, exact), axis=-1)[:, :k]
         ids[part] = np.take_along_axis(found, order, axis=1)
         distances[part] = np.take_along_axis(exact, order, axis=1)
@@ -226,6 +227,7 @@ def _prove(
 def _candidates(
     problem: _Problem, rows: NDArray[np.int64], n_candidates: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Candidates of queries [n, n_candidates], and faiss's distance of the farthest of them [n]."""
     n_base = len(problem.base)
     if n_candidates >= n_base:
         return np.tile(np.arange(n_base), (len(rows), 1)), np.full(len(rows), np.inf)
@@ -240,25 +242,34 @@ def _candidates(
 def _rounding(
     problem: _Problem, rows: NDArray[np.int64], farthest: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    # faiss multiplies matrices in float32. Its error is at most about d roundoffs of the product
-    # of the lengths, and d underflows; twice that, for the normalising or centring. Under l2 a
-    # vector longer than |q| + sqrt(farthest) is farther than the k-th neighbour in any case.
+    """Upper bound of the rounding error of faiss's scores [n].
+
+    faiss multiplies matrices in float32. Its error is at most about d roundoffs of the product of
+    the lengths, and d underflows. The bound is twice that, to cover normalising or centring. Under
+    l2 a vector longer than |q| + sqrt(farthest) is farther than the k-th neighbour in any case.
+
+    Args:
+        problem: The vectors.
+        rows: Queries [n].
+        farthest: Distance of the k-th neighbour of each [n].
+    """
     lengths = _lengths(problem.probes[rows])
     if problem.metric == "l2":
         scale = np.square(2 * lengths + np.sqrt(farthest))
     else:
-        scale = lengths * problem.reach
+        scale = lengths * problem.max_length
     n_terms = 2 * (problem.base.shape[1] + 8)
     error: NDArray[np.float64] = n_terms * (_UNIT_ROUNDOFF * scale + _UNDERFLOW)
     return error
 
 
-def _measure(
+def _distances(
     base: NDArray[np.float32],
     queries: NDArray[np.float32],
     ids: NDArray[np.int64],
     metric: Metric,
 ) -> NDArray[np.float64]:
+    """Distances of neighbours [n_queries, k] in double precision; inf where the id is −1."""
     n_queries, k = ids.shape
     flat = ids.reshape(-1)
     distances = np.empty(flat.shape, np.float64)

@@ -1,4 +1,4 @@
-"""Vectors, metrics and datasets.
+"""Vectors and metrics.
 
 Distances are smaller for nearer vectors, whatever the metric:
 
@@ -24,13 +24,13 @@ distances are up to 2**116, and scores of codes, which are sums of products, up 
 
 
 def check_metric(metric: str) -> Metric:
-    """Return the name of a metric, or refuse it.
+    """Refuse a name that is not that of a metric.
 
     Args:
         metric: ``l2``, ``ip`` or ``cosine``.
 
     Returns:
-        The same name.
+        The name.
     """
     if metric not in METRICS:
         raise ValueError(f"expected metric {', '.join(METRICS)}, got {metric!r}")
@@ -38,15 +38,15 @@ def check_metric(metric: str) -> Metric:
 
 
 def check_vectors(
-    name: str, array: object, dim: int | None = None, *, may_be_none: bool = False
+    name: str, array: object, dim: int | None = None, *, may_be_empty: bool = False
 ) -> NDArray[np.float32]:
     """Check vectors given by a user, and convert them for the core.
 
     Args:
         name: Name in error messages, such as "base" or "queries".
         array: Real numbers [n, d].
-        dim: The d expected, if any.
-        may_be_none: Whether n may be 0.
+        dim: The required d; None for any.
+        may_be_empty: Whether n may be 0.
 
     Returns:
         C-contiguous float32 [n, d]; the given array itself if it is that already.
@@ -59,11 +59,11 @@ def check_vectors(
         raise ValueError(f"expected {name} [*, {expected}], got shape {list(given.shape)}")
     if dim is not None and given.shape[1] != dim:
         raise ValueError(f"expected {name} [*, {dim}], got [*, {given.shape[1]}]")
-    if given.size == 0 and not (may_be_none and given.shape[1]):
+    if given.size == 0 and not (may_be_empty and given.shape[1]):
         raise ValueError(f"expected {name} [n, d] with n, d > 0, got {list(given.shape)}")
     vectors = given
     if given.dtype != np.float32 or not given.flags.c_contiguous:
-        with np.errstate(over="ignore"):  # an overflow is an inf, which is reported below
+        with np.errstate(over="ignore"):  # an overflow becomes inf, which is refused below
             vectors = np.ascontiguousarray(given, dtype=np.float32)
     row = first_nonfinite_row(vectors)
     if row is not None:
@@ -83,7 +83,7 @@ def as_array(name: str, given: object) -> NDArray[Any]:
     """
     try:
         return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # of torch: gradients, bfloat16, devices
+    except (TypeError, ValueError, RuntimeError) as error:  # torch: gradients, bfloat16, devices
         kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
         dtype = f" of {given.dtype}" if hasattr(given, "dtype") else ""
         raise ValueError(
@@ -100,7 +100,7 @@ def check_lengths(name: str, vectors: NDArray[np.float32]) -> None:
     """
     flat = vectors.reshape(-1)
     with np.errstate(over="ignore"):
-        if np.dot(flat, flat) <= MAX_LENGTH**2:  # of all together: one pass, nothing allocated
+        if np.dot(flat, flat) <= MAX_LENGTH**2:  # of the whole array, in one pass
             return
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
     if (lengths > MAX_LENGTH).any():
@@ -122,7 +122,7 @@ def normalize(vectors: object) -> NDArray[np.float32]:
     """
     given = check_vectors("vectors", vectors)
     squares = np.einsum("ij,ij->i", given, given, dtype=np.float64)
-    lengths = np.sqrt(squares)[:, None]  # [n, 1]; float64, so that no float32 under- or overflows
+    lengths = np.sqrt(squares)[:, None]  # [n, 1]; squares may under- or overflow float32
     unit = np.zeros_like(given)
     np.divide(given, lengths, out=unit, where=lengths > 0, casting="same_kind")
     return unit

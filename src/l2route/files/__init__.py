@@ -1,1 +1,1 @@
-"""Files: checked when read, replaced atomically, hashed, downloaded."""
+"""Files: formats, atomic replacement, index directories, hashes and downloads."""

@@ -32,7 +32,7 @@ def replacing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
     """Yield a temporary path in the same directory; if the block succeeds, rename it over the file.
 
     Args:
-        path: The file to replace; after a crash or an error the old one is there.
+        path: The file to replace; after a crash or an error the old file is still there.
         sync_directory: Whether to flush the rename to disk. A caller that replaces several files
             may call `sync` on the directory once instead.
 
@@ -48,7 +48,7 @@ def replacing(path: Path, *, sync_directory: bool = True) -> Iterator[Path]:
         yield temporary
         publish(temporary, path, sync_directory=sync_directory)
     finally:
-        with suppress(OSError):  # it would hide the error of the block
+        with suppress(OSError):  # this error would hide that of the block
             temporary.unlink(missing_ok=True)
 
 
@@ -82,15 +82,15 @@ def sync(path: Path) -> None:
 
 
 def is_partial(name: str, of: str) -> bool:
-    """Whether a name is a temporary name that `replacing` makes for a file matching a pattern."""
+    """Whether a name is a temporary name of `replacing` for a file whose name matches `of`."""
     return re.fullmatch(rf"\.({of})\.[0-9a-f]{{{2 * _TOKEN_BYTES}}}\.partial", name) is not None
 
 
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; refuse a directory, pipe, socket or device.
 
-    Opening a named pipe would block. The open file is checked, not its path, so that it cannot be
-    exchanged in between.
+    Opening a named pipe would block. The check is made on the open file, not on its path, which
+    could be replaced in between.
     """
 
     def opener(name: str, flags: int) -> int:
@@ -150,7 +150,7 @@ def locked(path: Path, seconds: float) -> Iterator[bool]:
     try:
         yield is_alone
     finally:
-        if is_alone:  # also for forked processes, which share the descriptor
+        if is_alone:  # forked processes share the descriptor, and would keep the lock
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
@@ -165,7 +165,7 @@ def _open_lock(path: Path) -> int:
 
 
 def _kept_if_regular(path: Path, descriptor: int) -> int:
-    """The descriptor, if it is of a regular file; otherwise close it and raise a ValueError."""
+    """Return the descriptor of a regular file; close any other and raise a ValueError."""
     try:
         _check_regular(path, os.fstat(descriptor))
     except ValueError:
@@ -175,6 +175,7 @@ def _kept_if_regular(path: Path, descriptor: int) -> int:
 
 
 def _acquire(descriptor: int, path: Path, deadline: float) -> bool:
+    """Lock an open file; False if its file system has no locks."""
     started = time.monotonic()
     while True:
         try:
@@ -196,6 +197,7 @@ def _acquire(descriptor: int, path: Path, deadline: float) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a path still names the file of an open descriptor."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

@@ -23,8 +23,8 @@ from l2route.files.progress import Progress, ignore
 
 _CHUNK_BYTES = 1 << 20
 _N_TRIES = 4  # consecutive failures with little gain before a download is given up
-_MIN_GAIN = 1 << 16  # bytes; a broken connection that gained as many does not count as a failure,
-_MIN_SHARE = 64  # or this fraction (1/64) of the file, if that is less
+_MIN_GAIN = 1 << 16  # bytes; a broken connection that brought as many resets the count of failures,
+_MIN_SHARE = 64  # as does one that brought this fraction (1/64) of the file, if that is less
 _RETRY_SECONDS = 0.25  # before the first retry; doubled before each further one
 
 
@@ -35,11 +35,11 @@ class RemoteFile:
     url: str
     """Address: http, https or ftp."""
     checksum: str | None
-    """``sha256:`` or ``md5:`` and the digest; None where it is unknown."""
+    """``sha256:`` or ``md5:`` and the digest; None if it is unknown."""
     size: int | None = None
-    """Bytes of the whole file, if known: no more are written."""
+    """Size of the whole file in bytes, if known; no more is written."""
     head: int | None = None
-    """Bytes to fetch from the start of a file of which no more is needed."""
+    """Number of bytes to fetch from the start of the file; None for the whole file."""
 
     @property
     def n_bytes(self) -> int | None:
@@ -60,12 +60,12 @@ def download(
     progress: Progress | None = None,
     timeout: float = 60.0,
 ) -> Path:
-    """Download a file, resuming what an earlier attempt left, and verify it.
+    """Download a file, resuming an earlier attempt, and verify it.
 
     Args:
-        file: What to download.
+        file: The file to download.
         directory: Target directory; an existing copy is verified instead.
-        progress: Called after every chunk.
+        progress: Called after every chunk with the bytes done and in total.
         timeout: Seconds without a byte before a connection counts as broken.
 
     Returns:
@@ -84,6 +84,10 @@ def download(
 
 
 def _verify(file: RemoteFile, path: Path, target: Path) -> None:
+    """Check size and checksum of a download; remove it if they are wrong.
+
+    Without a known checksum, that of the first download is recorded beside the target.
+    """
     size = path.stat().st_size
     if file.n_bytes is not None and size != file.n_bytes:
         path.unlink()
@@ -110,11 +114,11 @@ def _verify(file: RemoteFile, path: Path, target: Path) -> None:
 def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> None:
     if file.url.partition(":")[0] not in ("http", "https", "ftp"):
         raise ValueError(f"expected an address in http, https or ftp, got {file.url!r}")
-    if file.n_bytes is not None and _left_of(part) > file.n_bytes:
+    if file.n_bytes is not None and _size_of_part(part) > file.n_bytes:
         part.unlink()
-    n_failures, farthest = 0, _left_of(part)
+    n_failures, largest = 0, _size_of_part(part)
     while True:
-        offset = _left_of(part)
+        offset = _size_of_part(part)
         try:
             return _fetch_rest(file, part, offset, report, timeout)
         except urllib.error.HTTPError as error:
@@ -128,9 +132,9 @@ def _fetch(file: RemoteFile, part: Path, report: Progress, timeout: float) -> No
             failure: Exception = error
         except (OSError, http.client.HTTPException) as error:
             failure = error
-        gain = _left_of(part) - farthest
+        gain = _size_of_part(part) - largest
         n_failures = 1 if gain >= _worthwhile_gain(file) else n_failures + 1
-        farthest += max(gain, 0)
+        largest += max(gain, 0)
         if n_failures >= _N_TRIES:
             raise OSError(f"{file.url}: expected the file, got {failure}") from failure
         time.sleep(_RETRY_SECONDS * 2 ** (n_failures - 1))
@@ -144,12 +148,13 @@ def _is_whole(error: urllib.error.HTTPError, offset: int) -> bool:
 
 
 def _worthwhile_gain(file: RemoteFile) -> int:
+    """Bytes that a broken connection must bring to reset the count of failures."""
     share = _MIN_GAIN if file.n_bytes is None else file.n_bytes // _MIN_SHARE
     return max(1, min(_MIN_GAIN, share))
 
 
-def _left_of(part: Path) -> int:
-    """Bytes of an earlier attempt."""
+def _size_of_part(part: Path) -> int:
+    """Bytes that earlier attempts have downloaded."""
     return size_of(part) or 0
 
 
@@ -165,7 +170,7 @@ def _fetch_rest(
         start, end = _body_range(response)
         if start not in (0, offset):
             part.unlink(missing_ok=True)
-            raise OSError(f"expected bytes from {offset}, got them from {start}")
+            raise OSError(f"expected bytes from {offset}, got bytes from {start}")
         if file.head is not None:
             end = file.head if end is None else min(end, file.head)
         with part.open("ab" if start else "wb") as output:

@@ -1,4 +1,4 @@
-"""Vector files: fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz and HDF5, read and written.
+"""Readers and writers of fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz and HDF5 files.
 
 A source is a path; a file that holds several arrays takes a key after a colon, as in
 ``sift.hdf5:train``. Files are not trusted: any fault is a ``ValueError`` that names the file, and
@@ -73,7 +73,7 @@ def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
 def write_array(target: str | Path, array: ArrayLike) -> None:
     """Write one 2-D array of numbers, replacing the file as a whole.
 
-    Floating point values may be rounded to the type of the format; others must fit exactly.
+    Floats may be rounded to the float type of the format; other values must fit exactly.
 
     Args:
         target: Path, with ``:key`` after an npz (default ``array``) or HDF5 file.
@@ -289,7 +289,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any
         n_bytes = math.prod(shape) * dtype.itemsize
         data = bytearray()
         while len(data) <= n_bytes and (chunk := stream.read(_CHUNK_VALUES)):
-            data += chunk  # grows with the file, not with the claim of the header
+            data += chunk  # grows with the file, not with the size that the header claims
     check_size(path, n_bytes, len(data))
     return np.frombuffer(data, dtype).reshape(shape, order=order)
 
@@ -324,7 +324,7 @@ def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
 
 
 def _follow(path: Path, file: Any, key: str) -> Any:
-    """The node of a key, through hard links only: others can lead out of the file."""
+    """The node of a key, through hard links only: other links can lead out of the file."""
     h5py = _import_h5py()
     node = file
     for name in filter(None, key.split("/")):
@@ -360,6 +360,6 @@ def _cast(path: Path, rows: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
     rounded = rows.dtype.kind == "f" and cast.dtype.kind == "f" and np.isfinite(cast).all()
     if not rounded and not np.array_equal(cast, rows):
         raise ValueError(
-            f"{path}: expected values that fit {cast.dtype}, got {rows.dtype} beyond it"
+            f"{path}: expected values that fit {cast.dtype}, got others of {rows.dtype}"
         )
     return cast

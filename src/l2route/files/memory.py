@@ -30,26 +30,27 @@ def aligned(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def available_bytes() -> int:
-    """Bytes of memory that are available without swapping, as the system reports.
+    """Bytes of memory that are available without swapping.
 
-    The smaller of Linux's estimate and of what the container's limit leaves; elsewhere all memory.
+    On Linux the least of the physical memory, the kernel's estimate and what the limit of the
+    container leaves; elsewhere the physical memory.
     """
-    every = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     container = "/sys/fs/cgroup/memory"
     estimate = _number_in("/proc/meminfo", r"MemAvailable: *(\d+) kB")
     limit = _number_in(f"{container}.max", r"(\d+)")
     used = _number_in(f"{container}.current", r"(\d+)")
-    cached = _number_in(f"{container}.stat", r"inactive_file (\d+)")  # it can be reclaimed
-    free = [every] if estimate is None else [every, estimate * 1024]
+    reclaimable = _number_in(f"{container}.stat", r"inactive_file (\d+)")
+    free = [physical] if estimate is None else [physical, estimate * 1024]
     if limit is not None and used is not None:
-        free.append(max(0, limit - used + (cached or 0)))
+        free.append(max(0, limit - used + (reclaimable or 0)))
     return min(free)
 
 
 def _number_in(path: str, pattern: str) -> int | None:
-    """A number that follows a pattern at the start of a line of a system file; None if absent."""
+    """The first group of a pattern at the start of a line of a system file; None if absent."""
     try:
-        found = re.search(f"^{pattern}", Path(path).read_text(), re.MULTILINE)
+        match = re.search(f"^{pattern}", Path(path).read_text(), re.MULTILINE)
     except OSError:
         return None
-    return None if found is None else int(found[1])
+    return None if match is None else int(match[1])

@@ -1,4 +1,4 @@
-"""npy files: checked and mapped, and written so that errors have their number."""
+"""npy files: mapped after a check of their header, and written so that errors keep their errno."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_npy(stream: IO[bytes], array: NDArray[Any]) -> None:
 class _PlainStream:
     """A stream that numpy does not recognise as a file.
 
-    numpy writes to files in C, and reports a full disk as an OSError without a number.
+    numpy writes to files in C, and reports a full disk as an OSError without an errno.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -71,7 +71,7 @@ def naming(path: Path, expected: str) -> Iterator[None]:
 
     Args:
         path: The file.
-        expected: What it should have been.
+        expected: The kind of file, for the message, such as "a npy file".
     """
     try:
         yield
@@ -83,12 +83,18 @@ def naming(path: Path, expected: str) -> Iterator[None]:
 
 
 def check_size(path: Path, expected: int, got: int) -> None:
-    """Refuse a file that is shorter or longer than its header says."""
+    """Refuse a file whose data are shorter or longer than its header says.
+
+    Args:
+        path: The file.
+        expected: Bytes of data according to the header.
+        got: Bytes of data in the file.
+    """
     if got != expected:
         fault = "truncated" if got < expected else "too long"
         raise ValueError(f"{path}: expected {expected} bytes of data, got {got}: {fault}")
 
 
 def bytes_in(file: IO[bytes]) -> int:
-    """Bytes of an open file."""
+    """Size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size

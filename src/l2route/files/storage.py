@@ -28,7 +28,7 @@ META = "meta.json"
 LOCK = ".lock"
 """Locked while saving; empty, and never removed."""
 LOCK_SECONDS = 300.0
-"""How long a save waits for another to the same directory before a TimeoutError."""
+"""Seconds that a save waits for another save to the same directory before a TimeoutError."""
 FORMAT = "l2route-index"
 SCHEMA = 1
 """Incremented when older versions would misread an index."""
@@ -37,13 +37,14 @@ _ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
 
 @dataclass(frozen=True, slots=True)
 class _ArrayFile:
-    """An array and its file."""
+    """An array, and the name and checksum of its file."""
 
     array: NDArray[Any]
     checksum: str
     name: str
 
     def described(self) -> dict[str, Any]:
+        """The entry of the array in meta.json."""
         return {
             "file": self.name,
             "dtype": self.array.dtype.name,
@@ -55,7 +56,7 @@ class _ArrayFile:
 def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays and metadata into a directory, replacing the index in it.
 
-    If it fails, the old index stays, and no new file.
+    If it fails, the old index stays and no new file is left.
     """
     check_target(path)
     files = {name: _file_of(name, array) for name, array in arrays.items()}
@@ -112,11 +113,11 @@ def _write_files(directory: Path, files: Iterable[_ArrayFile], meta: bytes) -> N
 
 @contextmanager
 def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
-    """Remove files that meta.json does not name: before a save, for space, and after it.
+    """Remove files that meta.json does not name: before a save, to free space, and after it.
 
     Args:
-        directory: the index's, locked.
-        needed: files of the new index.
+        directory: the directory of the index, locked.
+        needed: names of the files of the new index.
     """
     named = _named_files(directory)
     if named is not None:
@@ -125,7 +126,7 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # it would hide why the save failed
+        with suppress(OSError):  # this error would hide why the save failed
             named = _named_files(directory)
             _remove_strays(directory, before if named is None else named)
         raise
@@ -133,7 +134,7 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
 
 
 def _named_files(directory: Path) -> set[str] | None:
-    """Files that meta.json names; none if there is no meta.json, None if it is damaged."""
+    """Files that meta.json names; an empty set without a meta.json, None if it is damaged."""
     try:
         meta, _ = _read_meta(directory / META)
         return {str(entry["file"]) for entry in meta["arrays"].values()}
@@ -146,7 +147,7 @@ def _named_files(directory: Path) -> set[str] | None:
 def _remove_strays(directory: Path, used: set[str]) -> None:
     for file in directory.iterdir():
         if file.name not in used and _is_ours(file):
-            with suppress(OSError):  # another user's, perhaps; it does no harm
+            with suppress(OSError):  # it may belong to another user, and does no harm
                 file.unlink()
 
 
@@ -161,6 +162,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _holds(file: Path, checksum: str) -> bool:
+    """Whether a file is an intact array with this checksum."""
     try:
         return hash_arrays("", map_npy(file)) == checksum
     except (OSError, ValueError):
@@ -170,7 +172,7 @@ def _holds(file: Path, checksum: str) -> bool:
 def read_index(
     path: Path, *, mmap: bool = False, verify: bool = True
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read what `write_index` wrote.
+    """Read an index that `write_index` wrote.
 
     Args:
         path: the index's directory.
@@ -206,7 +208,9 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
         with open_regular(path) as stream:
             status, text = os.fstat(stream.fileno()), stream.read()
     except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(f"{path.parent}: expected an index directory with {META}") from None
+        raise FileNotFoundError(
+            f"{path.parent}: expected an index directory, got no {META}"
+        ) from None
     try:
         meta = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -234,7 +238,7 @@ def _read_array(
         array = map_npy(path)
     except FileNotFoundError:
         raise
-    except (OSError, UnicodeError) as error:  # of an impossible file name, such as one too long
+    except (OSError, UnicodeError) as error:  # an impossible file name, such as one too long
         raise ValueError(f"{path}: expected an array file, got {error}") from None
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{path}: expected an array of numbers, got {array.dtype}")

@@ -21,7 +21,7 @@ DEGREE = 32
 """Default maximum number of neighbours of a vertex."""
 EF_CONSTRUCTION = 300
 """Default beam width while building."""
-N_NSG = 10
+MIN_NSG = 10
 """Minimum number of vectors for faiss's NSG."""
 _N_STEPS = 100  # batches in which vectors are added, for progress reports
 
@@ -56,14 +56,14 @@ def build_graph(
 ) -> Graph:
     """Build a similarity graph over base vectors [n, dim] with faiss.
 
-    faiss gets the first of equal vectors; the others are attached to it. A graph built by faiss may
-    have unreachable vertices: see `l2route.rewiring.connect`.
+    Of equal vectors only the first is passed to faiss; the others are attached to it. A graph built
+    by faiss may have unreachable vertices: see `l2route.rewiring.connect`.
 
     Args:
         vectors: base vectors, any real dtype.
         metric: l2, ip or cosine.
         options: kind of graph, degree and so on; the paper's NSW by default.
-        progress: called with vectors done and in total, at the start and for nsw and hnsw after
+        progress: row_of with vectors done and in total, at the start and for nsw and hnsw after
             each batch; the other kinds are built in one call.
     """
     options = options or GraphOptions()
@@ -76,8 +76,8 @@ def build_graph(
     duplicates = Duplicates.of(base)
     distinct = base[duplicates.first] if duplicates.n_copies else base
     if isinstance(options.entry, str):
-        found = resolve_entry(options.entry, distinct, options.seed)
-        entries = duplicates.first[found].astype(np.int32)
+        of_distinct = resolve_entry(options.entry, distinct, options.seed)
+        entries = duplicates.first[of_distinct].astype(np.int32)
     else:
         entries = resolve_entry(options.entry, base)
     report = progress or ignore
@@ -92,27 +92,27 @@ def build_graph(
 
 def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
     """The graph over all vectors, from the graph over the distinct ones."""
-    called = duplicates.first.astype(np.int32)
+    row_of = duplicates.first.astype(np.int32)
 
     def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(ids >= 0, called[ids], np.int32(-1))
+        return np.where(ids >= 0, row_of[ids], np.int32(-1))
 
-    layers = (UpperLayer(called[each.vertices], renamed(each.neighbors)) for each in graph.upper)
+    layers = (UpperLayer(row_of[layer.vertices], renamed(layer.neighbors)) for layer in graph.upper)
     width = max(width, graph.neighbors.shape[1])
     neighbors = duplicates.spread(graph.neighbors, width)
-    return Graph(neighbors, called[graph.entries], tuple(layers))
+    return Graph(neighbors, row_of[graph.entries], tuple(layers))
 
 
 def served_entry(kind: GraphKind, metric: str) -> Entry:
-    """Default entry points of a graph."""
+    """Default entry points of an index: the graph's own, or several, unlike the paper's medoid."""
     if kind in ("hnsw", "nsg"):
-        return "medoid"  # means the graph's own entry
+        return "medoid"  # stands for the graph's own entry
     return "longest" if metric == "ip" else "medoids"
 
 
 def _check_options(options: GraphOptions) -> None:
     if options.kind not in GRAPH_KINDS:
-        raise ValueError(f"expected graph one of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
+        raise ValueError(f"expected a graph out of {', '.join(GRAPH_KINDS)}, got {options.kind!r}")
     if options.kind in ("nsw", "hnsw") and (options.degree < 4 or options.degree % 2):
         raise ValueError(f"expected an even degree of at least 4, got {options.degree}")
     lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, the graph is a chain
@@ -133,7 +133,7 @@ def check_kind(kind: GraphKind, metric: str) -> None:
 
 
 def _check_size(options: GraphOptions, n: int) -> None:
-    least = {"nsg": N_NSG, "knn": 2, "approximate-knn": 2}.get(options.kind, 1)
+    least = {"nsg": MIN_NSG, "knn": 2, "approximate-knn": 2}.get(options.kind, 1)
     if n < least:
         raise ValueError(f"expected at least {least} vectors for {options.kind}, got {n}")
 
@@ -146,7 +146,7 @@ def _build(
         return graph if options.kind == "hnsw" else replace(graph, upper=())
     if len(base) == 1:  # all vectors are equal
         return Graph(np.full((1, 1), -1, dtype=np.int32), np.zeros(1, dtype=np.int32))
-    if options.kind == "nsg" and len(base) >= N_NSG:
+    if options.kind == "nsg" and len(base) >= MIN_NSG:
         return _build_nsg(base, metric, options)
     exact = options.kind != "approximate-knn"
     lists = knn_lists(base, metric, options.degree, exact=exact, seed=options.seed)
@@ -167,18 +167,18 @@ def _build_hnsw(
 
 
 def _build_nsg(base: NDArray[np.float32], metric: Metric, options: GraphOptions) -> Graph:
-    spread = _spread_out(base, options.seed)
-    candidates = knn_lists(spread, metric, max(64, 2 * options.degree), exact=True)
+    noisy = _with_noise(base, options.seed)
+    candidates = knn_lists(noisy, metric, max(64, 2 * options.degree), exact=True)
     index = faiss.IndexNSGFlat(base.shape[1], index_of(options.degree), faiss_metric(metric))
     index.nsg.rng = faiss.RandomGenerator(faiss_seed(options.seed))
     index.nsg.L = min(index.nsg.L, len(base))
     index.nsg.search_L = min(index.nsg.search_L, len(base))
-    index.build(spread, candidates)
+    index.build(noisy, candidates)
     return graph_of_nsg(index.nsg)
 
 
-def _spread_out(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
-    """Vectors with a little noise: with equal distances, faiss's NSG may never terminate."""
+def _with_noise(base: NDArray[np.float32], seed: int) -> NDArray[np.float32]:
+    """Vectors with a little noise: faiss's NSG may never terminate if distances are equal."""
     rng = np.random.default_rng(faiss_seed(seed))
     noise = rng.standard_normal(base.shape, dtype=np.float32)
     scale = float(base.std()) or float(np.abs(base).max()) or 1.0

@@ -1,4 +1,4 @@
-"""Equal vectors: a graph is built over the first of each; the copies are attached to it."""
+"""Equal vectors: a graph is built over the distinct ones, and copies are attached to it."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from l2route.files.memory import aligned_zeros
 
 FAN_OUT = 4
-"""Copies that a copy has as neighbours: few, so that a search need not score all copies."""
+"""Most copies in the list of a copy: few, so that a search need not score all copies."""
 _BLOCK = 65_536  # rows hashed at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The groups of equal vectors among n vectors."""
+    """Groups of equal vectors among n vectors. All but the first of a group are its copies."""
 
     first: NDArray[np.int64]
     """Row of the first vector of each group, ascending [n_distinct]."""
@@ -23,7 +23,7 @@ class Duplicates:
 
     @classmethod
     def of(cls, vectors: NDArray[np.float32]) -> "Duplicates":
-        """Compare finite vectors [n, dim] exactly; −0 equals 0."""
+        """Group finite vectors [n, dim] by exact comparison; −0 equals 0."""
         rows = np.arange(len(vectors))
         hashes = _hashes(vectors)
         _, places, counts = np.unique(hashes, return_inverse=True, return_counts=True)
@@ -44,9 +44,10 @@ class Duplicates:
     def spread(self, neighbors: NDArray[np.int32], width: int) -> NDArray[np.int32]:
         """Neighbour lists of all vectors, from those of the distinct ones.
 
-        The first vector of a group has its first copy as a neighbour. Each copy has up to FAN_OUT
-        further copies and the first vector as neighbours. So copies are found with their vector
-        and take one place of its list.
+        The first vector of a group gets the first copy as a neighbour, in place of its last one if
+        its list is full. The copies form a tree: each has up to FAN_OUT further copies as
+        neighbours, and the first vector if there is room. So a search that finds a vector finds
+        its copies, and they take only one place of its list.
 
         Args:
             neighbors: lists of the distinct vectors, in their numbering, padded with −1
@@ -58,48 +59,49 @@ class Duplicates:
         """
         lists = aligned_zeros((len(self.owners), width), np.int32)
         lists[:] = -1
-        called = np.where(neighbors >= 0, self.first[neighbors], -1)
-        lists[self.first, : neighbors.shape[1]] = called
-        copies = np.ones(len(self.owners), dtype=bool)
-        copies[self.first] = False
-        crowd = np.flatnonzero(copies)
-        crowd = crowd[np.argsort(self.owners[crowd], kind="stable")]  # [n_copies], by group
-        owners, begin, size = np.unique(self.owners[crowd], return_index=True, return_counts=True)
-        _write_copies(lists, crowd, self.first[self.owners[crowd]], begin, size)
-        giving = self.first[owners]
-        free = (lists[giving] < 0).argmax(axis=1)
-        is_full = lists[giving, -1] >= 0
-        lists[giving, np.where(is_full, width - 1, free)] = crowd[begin]
+        lists[self.first, : neighbors.shape[1]] = np.where(
+            neighbors >= 0, self.first[neighbors], -1
+        )
+        is_copy = np.ones(len(self.owners), dtype=bool)
+        is_copy[self.first] = False
+        copies = np.flatnonzero(is_copy)
+        copies = copies[np.argsort(self.owners[copies], kind="stable")]  # [n_copies], by group
+        groups, begin, size = np.unique(self.owners[copies], return_index=True, return_counts=True)
+        _write_copies(lists, copies, self.first[self.owners[copies]], begin, size)
+        firsts = self.first[groups]  # [n_groups]
+        free = (lists[firsts] < 0).argmax(axis=1)
+        is_full = lists[firsts, -1] >= 0
+        lists[firsts, np.where(is_full, width - 1, free)] = copies[begin]
         return lists
 
 
 def _write_copies(
     lists: NDArray[np.int32],
-    crowd: NDArray[np.int64],
+    copies: NDArray[np.int64],
     owners: NDArray[np.int64],
     begin: NDArray[np.int64],
     size: NDArray[np.int64],
 ) -> None:
-    """Write the lists of copies: a tree per group, with links from every copy to the first vector.
+    """Write the lists of copies: a tree per group, with links back to the first vector.
 
     Args:
         lists: neighbour lists, modified in place [n, width].
-        crowd: rows of the copies, by group [n_copies].
+        copies: rows of the copies, by group [n_copies].
         owners: row of the first vector of each copy's group [n_copies].
-        begin: start of each group in `crowd` [n_groups].
+        begin: start of each group in `copies` [n_groups].
         size: number of copies of each group [n_groups].
     """
     width = lists.shape[1]
     fan_out = max(1, min(FAN_OUT, width - 1))
     begins, ends = np.repeat(begin, size), np.repeat(begin + size, size)
-    ranks = np.arange(len(crowd)) - begins
+    ranks = np.arange(len(copies)) - begins
     for branch in range(fan_out):
         child = begins + fan_out * ranks + branch + 1
         has_child = child < ends
-        lists[crowd[has_child], branch] = crowd[child[has_child]]
-    n_children = (lists[crowd, :fan_out] >= 0).sum(axis=1)
+        lists[copies[has_child], branch] = copies[child[has_child]]
+    n_children = (lists[copies, :fan_out] >= 0).sum(axis=1)
     has_room = n_children < width
-    lists[crowd[has_room], n_children[has_room]] = owners[has_room]
+    lists[copies[has_room], n_children[has_room]] = owners[has_room]
 
 
 def _bits(vectors: NDArray[np.float32]) -> NDArray[np.uint32]:

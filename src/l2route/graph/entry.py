@@ -13,13 +13,13 @@ from l2route.graph.graph import check_entries
 N_ENTRIES = 32
 """Number of clusters for "medoids", and of vectors for "longest"."""
 MAX_EXPONENT = 40
-"""Exponents of two, up and down, for which squares and their sums fit in float32."""
+"""Sums of squares of values up to 2**40, or down to 2**-40, fit in float32."""
 N_CLUSTERED = 50_000
-"""Maximum number of vectors to cluster."""
+"""Maximum number of vectors to cluster; larger sets are sampled."""
 
 
 def faiss_seed(seed: int) -> int:
-    """Any integer as a seed for faiss."""
+    """Convert any integer to a seed for faiss."""
     return index_of(seed) % 2**31  # some of faiss's seeds have 31 bits
 
 
@@ -33,7 +33,7 @@ def medoid(vectors: NDArray[np.float32]) -> int:
 
 def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
     """Vertices nearest to the centres of up to 32 clusters of the vectors [n, dim], ascending."""
-    vectors, seed = _with_squares(vectors), faiss_seed(seed)
+    vectors, seed = _rescaled(vectors), faiss_seed(seed)
     n_clusters = min(N_ENTRIES, len(vectors))
     sample = np.random.default_rng(seed).permutation(len(vectors))[:N_CLUSTERED]
     clustering = faiss.Clustering(vectors.shape[1], n_clusters)
@@ -46,8 +46,8 @@ def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
     return np.unique(nearest).astype(np.int32)
 
 
-def _with_squares(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The vectors, scaled by a power of two where their squares would not fit in float32.
+def _rescaled(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The vectors, scaled by a power of two if their squares would not fit in float32.
 
     faiss aborts the process when it clusters such vectors.
     """
@@ -65,7 +65,7 @@ Entry = int | Sequence[int] | Literal["medoid", "medoids", "longest"]
 
 
 def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
-    """Vertex ids of an entry, for vectors [n, dim]."""
+    """Vertex ids [n_entries] of an entry, for vectors [n, dim]."""
     if is_medoid(entry):
         return np.array([medoid(vectors)], dtype=np.int32)
     if isinstance(entry, str) and entry == "medoids":
@@ -85,5 +85,5 @@ def resolve_entry(entry: Entry, vectors: NDArray[np.float32], seed: int = 0) -> 
 
 
 def is_medoid(entry: Entry) -> bool:
-    """Whether an entry is "medoid", which for HNSW and NSG means their own."""
+    """Whether an entry is "medoid", which for HNSW and NSG stands for their own entry point."""
     return isinstance(entry, str) and entry == "medoid"

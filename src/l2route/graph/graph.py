@@ -25,8 +25,8 @@ class UpperLayer:
 class Graph:
     """A directed graph whose vertices are rows of the base vectors.
 
-    Every id is checked on construction; the core relies on it. Neighbour lists are copied if they
-    do not start at a cache line.
+    Every id is checked on construction, because the core does not check. Neighbour lists are copied
+    if they do not start at a cache line.
     """
 
     neighbors: NDArray[np.int32]
@@ -102,12 +102,12 @@ def _check_layers(graph: Graph) -> None:
         outside = used[~np.isin(used, vertices)]
         if len(outside):
             expected = "a layer to hold its neighbours and the layer above it"
-            raise ValueError(f"expected {expected}, got vertex {outside[0]} outside")
+            raise ValueError(f"expected {expected}, got vertex {outside[0]} outside it")
         above = vertices
 
 
 def compact_rows(lists: NDArray[Any]) -> NDArray[np.int32]:
-    """Neighbour lists with −1 anywhere, as aligned rows with −1 at the end only."""
+    """Move −1 to the end of neighbour lists [n, width], and align them to cache lines."""
     order = np.argsort(lists < 0, axis=1, kind="stable")
     rows = aligned_zeros(lists.shape, np.int32)
     rows[:] = np.take_along_axis(lists, order, axis=1)

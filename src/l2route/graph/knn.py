@@ -13,7 +13,7 @@ from l2route.graph.entry import faiss_seed
 
 
 def faiss_metric(metric: Metric) -> int:
-    """Faiss's number of a metric; cosine is l2 between unit vectors."""
+    """Faiss's constant for a metric; cosine is l2 between unit vectors."""
     return int(faiss.METRIC_INNER_PRODUCT if metric == "ip" else faiss.METRIC_L2)
 
 
@@ -53,14 +53,14 @@ def _search_inverted_file(
 
 def _without_self(found: NDArray[np.int64]) -> NDArray[np.int64]:
     keep = found != np.arange(len(found))[:, None]
-    keep[keep.all(axis=1), -1] = False  # a copy was found in place of the vector itself
+    keep[keep.all(axis=1), -1] = False  # an equal vector was found instead of the vector itself
     others: NDArray[np.int64] = found[keep].reshape(len(found), -1)
     return others
 
 
 @contextmanager
 def faiss_threads(n_threads: int) -> Iterator[None]:
-    """Set the number of faiss's threads within a block; 0 leaves it."""
+    """Set the number of faiss's threads within a block; 0 leaves it unchanged."""
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(index_of(n_threads) or before)
     try:

@@ -1,4 +1,4 @@
-"""l2route for ann-benchmarks and VIBE: a class with the methods that they call, and their files.
+"""Adapter for ann-benchmarks and VIBE: the class that they call, and their configuration files.
 
 `write_module` writes a directory that goes into `ann_benchmarks/algorithms`, or into VIBE's
 `vibe/algorithms`, under the name l2route.
@@ -23,7 +23,7 @@ METRICS: dict[str, Metric] = {
     "normalized": "cosine",
     "ip": "ip",
 }
-"""Our metric for each of theirs."""
+"""l2route's metric for each metric of the runners."""
 DEFAULTS: dict[str, Any] = {
     "graph": "nsw",
     "degree": 32,
@@ -34,13 +34,13 @@ DEFAULTS: dict[str, Any] = {
     "recall": 0.9,
     "k": 10,
 }
-"""Parameters of a build; the last four are for learning, where there are training queries."""
+"""Parameters of a build; the last four are for learning, if there are training queries."""
 DEFAULT_WIDTH, DEFAULT_RERANK = 100.0, 2
-"""Beam width and true distances per answer, until `set_query_arguments` is called."""
+"""Beam width, and true distances per answer, before `set_query_arguments` is called."""
 
 
 class L2Route:
-    """An index built by `fit`, or by `fit_ood` where there are training queries.
+    """An index built by `fit`, or by `fit_ood` if there are training queries.
 
     Args:
         metric: one of METRICS.
@@ -61,11 +61,11 @@ class L2Route:
         self.results: Sequence[NDArray[np.int64]] = ()
 
     def fit(self, train: NDArray[Any]) -> None:
-        """Index the vectors."""
+        """Index the vectors [n, dim]."""
         self.index = prepare(train, self._recipe)
 
     def fit_ood(self, train: NDArray[Any], learn: NDArray[Any], neighbors: NDArray[Any]) -> None:
-        """Index the vectors, and learn from queries whose nearest neighbours among them are known.
+        """Index the vectors, and learn from queries with known neighbours.
 
         Args:
             train: base vectors [n, dim].
@@ -90,9 +90,9 @@ class L2Route:
 
     @property
     def _recipe(self) -> Recipe:
-        kept = ("graph", "degree", "ef_construction", "routing")
+        names = ("graph", "degree", "ef_construction", "routing")
         return Recipe(
-            metric=METRICS[self.metric], n_threads=1, **{name: self.params[name] for name in kept}
+            metric=METRICS[self.metric], n_threads=1, **{name: self.params[name] for name in names}
         )
 
     def set_query_arguments(self, width: float, rerank: int = DEFAULT_RERANK) -> None:
@@ -105,11 +105,11 @@ class L2Route:
         self.width, self.rerank = width, rerank
 
     def query(self, q: NDArray[Any], n: int) -> NDArray[np.int64]:
-        """Return the ids of the n nearest of one query, or fewer if fewer were found."""
+        """Return the ids of the n nearest neighbours of a query [dim]; fewer if fewer are found."""
         return self._search(q[None], n, n_threads=1)[0]
 
     def batch_query(self, queries: NDArray[Any], n: int) -> None:
-        """Find the n nearest of all queries, for `get_batch_results`."""
+        """Find the n nearest neighbours of queries [n_queries, dim], for `get_batch_results`."""
         self.results = self._search(queries, n, n_threads=0)
 
     def get_batch_results(self) -> Sequence[NDArray[np.int64]]:
@@ -121,7 +121,7 @@ class L2Route:
         self.prepare_batch_query(q[None], n)
 
     def run_prepared_query(self) -> None:
-        """Find the nearest of the query, for `get_prepared_query_results`."""
+        """Search for the prepared query, for `get_prepared_query_results`."""
         self.results = self._search(*self.prepared, n_threads=1)
 
     def get_prepared_query_results(self) -> NDArray[np.int64]:
@@ -133,12 +133,12 @@ class L2Route:
         self.prepared = np.ascontiguousarray(queries, dtype=np.float32), n
 
     def run_batch_query(self) -> None:
-        """Find the nearest of all queries, for `get_batch_results`."""
+        """Search for the prepared queries, for `get_batch_results`."""
         self.results = self._search(*self.prepared, n_threads=0)
 
     def _search(self, queries: NDArray[Any], n: int, n_threads: int) -> list[NDArray[np.int64]]:
         if self.index is None:
-            raise RuntimeError("expected fit before a query")
+            raise RuntimeError("expected fit before a query, got no index")
         is_beam = self.width >= 1
         found = self.index.search(
             queries,
@@ -148,23 +148,23 @@ class L2Route:
             rerank=self.rerank * n,
             n_threads=n_threads,
         ).ids
-        return [ids[ids >= 0] for ids in found]  # runners look up the vector of every id
+        return [ids[ids >= 0] for ids in found]  # runners look up every id, so -1 would fail
 
     def get_memory_usage(self) -> float:
-        """Return the kilobytes of the index; 0 before it is built, which runners ask for too."""
+        """Return the size of the index in kilobytes; 0 before `fit`, when runners call it too."""
         return 0.0 if self.index is None else self.index.n_bytes / 1024
 
     def get_additional(self) -> dict[str, Any]:
-        """Return no further figures."""
+        """Return an empty dict: there are no further figures."""
         return {}
 
     def done(self) -> None:
-        """Free the index, if there is one: runners call this after an error too."""
+        """Free the index, if there is one: runners also call this after an error."""
         self.index = None
 
     def __str__(self) -> str:
-        said = ", ".join(f"{key}={self.params[key]}" for key in DEFAULTS)
-        return f"l2route({said}, width={self.width:g}, rerank={self.rerank})"
+        params = ", ".join(f"{key}={self.params[key]}" for key in DEFAULTS)
+        return f"l2route({params}, width={self.width:g}, rerank={self.rerank})"
 
 
 MODULE = '''"""l2route; the class comes with the package."""
@@ -178,7 +178,7 @@ RUNNERS: dict[Runner, tuple[str, ...]] = {
     "ann-benchmarks": ("euclidean", "angular"),
     "vibe": ("euclidean", "cosine", "normalized", "ip"),
 }
-"""Metrics that each runner has."""
+"""Metrics of each runner."""
 BY_SLACK = """
     run_groups:
       int8:

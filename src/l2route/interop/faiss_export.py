@@ -1,13 +1,14 @@
 """Indexes for faiss: a linear transform, HNSW over routing vectors, and a refine step.
 
-`faiss.read_index` reads what is exported, and faiss searches it without l2route. faiss refines by
-the metric that it searched with. Where answers are ranked by l2, an inner product that steers the
-search must therefore become an l2 distance: with s² = C − |f|² − 2b appended to each routing vector
-f of bias b, and 0 appended to the query, |[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b),
-which ranks alike. The means of f and of g(q) would only make these numbers so large that float32
-rounds the scores away. They are subtracted first, with ⟨f, mean of g⟩ added to the bias, and f and
-g(q) are scaled to the same length. Codes are decoded. faiss has one entry point: several become an
-upper layer in which each is a neighbour of all others.
+`faiss.read_index` reads an export, and faiss searches it without l2route. faiss refines by the
+metric that it searches with. If answers are ranked by l2 but the routing space is scored by inner
+product, the inner products are converted to l2 distances: s with s² = C − |f|² − 2b is appended to
+each routing vector f with bias b, and 0 to the query. Then
+|[g(q), 0] − [f, s]|² = |g(q)|² + C − 2(⟨f, g(q)⟩ + b), which gives the same ranking. Large means of
+f or g(q) would leave float32 no digits for the scores. So they are subtracted first, with
+⟨f, mean of g⟩ added to the bias, and f and g(q) are scaled to the same mean length. Codes are
+decoded. faiss has one entry point: several become an upper layer in which each is a neighbour of
+all others.
 
 An export is compared with `RoutingIndex.search` before it is returned.
 """
@@ -33,11 +34,11 @@ EF_SEARCH = 64
 MAX_LOSS = 0.03
 """Largest loss of recall@10 of an export against the index.
 
-Answers differ a little, but are not worse: queries are rounded to codes here and not in faiss, and
-both descend from several entries or upper layers in their own ways (decision 18).
+Answers differ slightly: l2route rounds queries to codes and faiss does not, and the two descend
+from several entries or upper layers in different ways (decision 18).
 """
 N_COMPARED = 500
-"""Maximum number of queries for that comparison."""
+"""Maximum number of queries to compare on."""
 N_SAMPLED = 10_000
 """Maximum number of vectors from which the mean of mapped queries is estimated."""
 
@@ -49,11 +50,12 @@ def to_faiss(
     ef: int = EF_SEARCH,
     rerank: int | None = None,
 ) -> Any:
-    """Make a faiss index that finds what `index.search(queries, k=10, ef=ef)` finds.
+    """Make a faiss index with the answers of `index.search(queries, k=10, ef=ef)`.
 
     faiss reranks `k_factor` times as many vertices as there are answers, with a beam at least that
-    wide. Both can be changed with `faiss.ParameterSpace().set_index_parameters(made,
-    "efSearch=120,k_factor_rf=12")`. An index of original vectors has `efSearch` alone.
+    wide. Both can be changed with `faiss.ParameterSpace().set_index_parameters(export,
+    "efSearch=120,k_factor_rf=12")`. An index that routes by the original vectors has only
+    `efSearch`.
 
     Args:
         index: the index to export.
@@ -66,14 +68,14 @@ def to_faiss(
 
     Raises:
         ValueError: if its recall@10 is lower by more than 0.03 than that of `index`, on up to 500
-            validation queries, or on points between linked vertices where there are none.
+            validation queries, or on points between linked vertices if there are none.
     """
     rerank = ef if rerank is None else rerank
     if not 1 <= rerank <= ef:
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
-    made = _assembled(index, space, ef, rerank)
-    _check_answers(made, index, space, ef, rerank)
-    return made
+    export = _assembled(index, space, ef, rerank)
+    _check_answers(export, index, space, ef, rerank)
+    return export
 
 
 def _assembled(index: RoutingIndex, space: str | None, ef: int, rerank: int) -> Any:
@@ -81,7 +83,10 @@ def _assembled(index: RoutingIndex, space: str | None, ef: int, rerank: int) -> 
     searcher = index.searcher(space)
     graph = _with_one_entry(index.graph)
     if searcher.space.is_exact:
-        made, parts = _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric), ef), []
+        export, parts = (
+            _hnsw(graph, index.base.vectors(), faiss_metric(index.base.metric), ef),
+            [],
+        )
     else:
         routing = _routing_of(searcher.space, index.base)
         inner = _hnsw(graph, routing.rows, routing.metric, ef)
@@ -89,27 +94,29 @@ def _assembled(index: RoutingIndex, space: str | None, ef: int, rerank: int) -> 
         steered = faiss.IndexPreTransform(transform, inner)
         exact = faiss.IndexFlat(index.dim, routing.metric)
         exact.add(np.ascontiguousarray(index.base.vectors()))
-        made, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
-        made.k_factor = max(1.0, rerank / N_ANSWERS)  # faiss knows a factor of k only
+        export, parts = faiss.IndexRefine(steered, exact), [inner, transform, steered, exact]
+        export.k_factor = max(1.0, rerank / N_ANSWERS)  # faiss takes a factor of k
     if index.base.metric == "cosine":
         normal = faiss.NormalizationTransform(index.dim)
-        parts += [made, normal]
-        made = faiss.IndexPreTransform(normal, made)
+        parts += [export, normal]
+        export = faiss.IndexPreTransform(normal, export)
     if index.labels is not None:
-        parts.append(made)
-        made = _labelled(made, index.labels)
+        parts.append(export)
+        export = _labelled(export, index.labels)
     # Reading back gives an index that owns its parts; until then `parts` keeps them alive.
-    owned = faiss.deserialize_index(faiss.serialize_index(made))
+    owned = faiss.deserialize_index(faiss.serialize_index(export))
     del parts
     return owned
 
 
-def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, rerank: int) -> None:
+def _check_answers(
+    export: Any, index: RoutingIndex, space: str | None, ef: int, rerank: int
+) -> None:
     """Refuse an export whose recall@10 is too far below that of the index."""
     kind, queries = _queries_for(index)
     k = min(N_ANSWERS, len(index))
     found = (
-        made.search(np.ascontiguousarray(queries), k)[1],
+        export.search(np.ascontiguousarray(queries), k)[1],
         index.search(queries, k, ef=ef, rerank=rerank, space=space).ids,
     )
     base = index.base
@@ -119,7 +126,7 @@ def _check_answers(made: Any, index: RoutingIndex, space: str | None, ef: int, r
     )
     if theirs < ours - MAX_LOSS:
         raise ValueError(
-            f"expected an export that answers as the index does, with a recall@{k} of at least "
+            f"expected an export that answers like the index, with a recall@{k} of at least "
             f"{ours:.3f} - {MAX_LOSS} on {len(queries)} {kind} at ef = {ef}, got {theirs:.3f}"
         )
 
@@ -140,13 +147,13 @@ class _Routing:
     """Routing vectors for faiss, and the affine map of a query to them."""
 
     rows: NDArray[np.floating[Any]]
-    """[n, d]."""
+    """Routing vectors [n, d]."""
     matrix: NDArray[np.floating[Any]]
-    """[d, dim]."""
+    """Maps a query into the space [d, dim]."""
     offset: NDArray[np.floating[Any]] | None
     """Added to a query after `matrix` [d]."""
     metric: int
-    """Faiss's number of the metric of both search and refine."""
+    """Faiss's constant of the metric of both search and refine."""
 
 
 def _routing_of(space: RoutingSpace, base: BaseVectors) -> _Routing:
@@ -174,16 +181,16 @@ def _lifted(
     bias: NDArray[np.float64],
     base: BaseVectors,
 ) -> _Routing:
-    """Inner products as l2 distances, centred and scaled to keep float32 precision."""
-    some = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_some, d]
-    middle = some.mean(axis=0)
-    bias = bias + rows @ middle
-    lengths = [np.sqrt(np.square(each).sum(axis=1).mean()) for each in (rows, some - middle)]
+    """Convert inner products to l2 distances, centred and scaled to keep float32 precision."""
+    sample = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_some, d]
+    mean = sample.mean(axis=0)
+    bias = bias + rows @ mean
+    lengths = [np.sqrt(np.square(each).sum(axis=1).mean()) for each in (rows, sample - mean)]
     ratio = np.sqrt(lengths[0] / lengths[1]) if min(lengths) > 0 else 1.0
-    rows, matrix, middle = rows / ratio, matrix * ratio, middle * ratio
-    short = np.einsum("nd,nd->n", rows, rows) + 2.0 * bias
-    lifted = np.column_stack([rows, np.sqrt(short.max() - short)])
-    return _Routing(lifted, _with_zeros(matrix), np.append(-middle, 0.0), faiss.METRIC_L2)
+    rows, matrix, mean = rows / ratio, matrix * ratio, mean * ratio
+    used = np.einsum("nd,nd->n", rows, rows) + 2.0 * bias  # |f|² + 2b
+    lifted = np.column_stack([rows, np.sqrt(used.max() - used)])
+    return _Routing(lifted, _with_zeros(matrix), np.append(-mean, 0.0), faiss.METRIC_L2)
 
 
 def _with_zeros(matrix: NDArray[Any]) -> NDArray[Any]:
@@ -201,7 +208,7 @@ def _transform(matrix: NDArray[np.floating[Any]], offset: NDArray[np.floating[An
 
 
 def _with_one_entry(graph: Graph) -> Graph:
-    """The graph; several entries become an upper layer in which each leads to all others."""
+    """The graph with one entry; several become an upper layer in which each leads to all others."""
     entries = np.unique(graph.entries)
     if len(entries) == 1:
         return graph
@@ -211,10 +218,10 @@ def _with_one_entry(graph: Graph) -> Graph:
 
 
 def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -> Any:
-    """A faiss HNSW over these vectors with the neighbours of a graph."""
+    """A faiss HNSW over vectors [n, d] with the neighbour lists of a graph."""
     layers = (graph.neighbors, *(layer.neighbors for layer in reversed(graph.upper)))
-    links = max(2, -(-layers[0].shape[1] // 2))  # M; the bottom layer has 2M
-    index = faiss.IndexHNSWFlat(rows.shape[1], links, metric)
+    n_links = max(2, -(-layers[0].shape[1] // 2))  # M; the bottom layer has 2M
+    index = faiss.IndexHNSWFlat(rows.shape[1], n_links, metric)
     for level, lists in enumerate(layers[1:], start=1):
         index.hnsw.set_nb_neighbors(level, lists.shape[1])
     index.storage.add(np.ascontiguousarray(rows, dtype=np.float32))
@@ -227,9 +234,9 @@ def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -
     neighbors = np.full(int(offsets[-1]), -1, dtype=np.int32)
     vertices: list[NDArray[Any]] = [np.arange(graph.n_vertices)]
     vertices += [layer.vertices for layer in reversed(graph.upper)]
-    for begin, ids, rows_ in zip(widths, vertices, layers, strict=False):
+    for begin, ids, lists in zip(widths, vertices, layers, strict=False):
         places = offsets[ids] + begin
-        neighbors[places[:, None] + np.arange(rows_.shape[1])] = rows_
+        neighbors[places[:, None] + np.arange(lists.shape[1])] = lists
     faiss.copy_array_to_vector(levels, index.hnsw.levels)
     faiss.copy_array_to_vector(offsets.astype(np.uint64), index.hnsw.offsets)
     faiss.copy_array_to_vector(neighbors, index.hnsw.neighbors)
@@ -240,7 +247,7 @@ def _hnsw(graph: Graph, rows: NDArray[np.floating[Any]], metric: int, ef: int) -
 
 
 def _labelled(index: Any, labels: NDArray[np.int64]) -> Any:
-    """An IndexIDMap of an index; faiss wants it empty at first, so it is put in afterwards."""
+    """An IndexIDMap of an index. faiss requires an empty index, so it is replaced afterwards."""
     named = faiss.IndexIDMap(faiss.IndexFlat(index.d, index.metric_type))
     faiss.copy_array_to_vector(labels, named.id_map)
     named.index, named.ntotal = index, index.ntotal

@@ -12,11 +12,11 @@ from l2route.index import RoutingIndex
 from l2route.interop.imported import ImportedIndex, labels_or_none
 
 METRICS: dict[int, Metric] = {faiss.METRIC_L2: "l2", faiss.METRIC_INNER_PRODUCT: "ip"}
-"""By faiss's numbers."""
+"""Metrics by faiss's constants."""
 
 
 def from_faiss(index: Any, *, entry: Entry | None = None) -> RoutingIndex:
-    """Make an index of the graph and vectors of a faiss HNSW or NSG index.
+    """Make an index from the graph and the vectors of a faiss HNSW or NSG index.
 
     Args:
         index: IndexHNSW, IndexNSG or an IndexIDMap of one, or the path of a saved one.
@@ -34,7 +34,7 @@ def import_faiss(source: Any) -> ImportedIndex:
     owner = _read_faiss(Path(source)) if isinstance(source, str | Path) else source
     if not isinstance(owner, faiss.Index):
         raise ValueError(f"expected a faiss IndexHNSW or IndexNSG, got {type(owner).__name__}")
-    index = faiss.downcast_index(owner)  # a view: it lives as long as its owner
+    index = faiss.downcast_index(owner)  # a view into `owner`, which must stay alive
     labels = None
     if isinstance(index, faiss.IndexIDMap):
         labels = labels_or_none(faiss.vector_to_array(index.id_map))

@@ -28,9 +28,9 @@ from l2route.rewiring.remove import remove_vertices
 from l2route.search.base import BaseVectors
 
 DELETED = 1
-"""Third byte of an element marked as deleted; it is 0 in any other."""
+"""Third byte of an element that is marked as deleted; otherwise it is 0."""
 UNIT = 1e-3
-"""Largest difference from 1 of the lengths of vectors that hnswlib has normalised."""
+"""Largest deviation from length 1 of vectors that hnswlib has normalised."""
 HEADER = struct.Struct("<6QiI3QdQ")
 MAX_LEVELS = 64
 
@@ -38,14 +38,14 @@ MAX_LEVELS = 64
 def from_hnswlib(
     index: Any, metric: str | None = None, *, entry: Entry | None = None
 ) -> RoutingIndex:
-    """Make an index of the graph and vectors of an hnswlib index.
+    """Make an index from the graph and the vectors of an hnswlib index.
 
-    Elements marked as deleted are left out, and their neighbours are linked past them. After many
-    deletions `RoutingIndex.refine` finds better neighbours still.
+    Elements marked as deleted are left out, and links to them are replaced by links to their
+    neighbours. After many deletions `RoutingIndex.refine` improves the graph further.
 
     Args:
         index: an `hnswlib.Index` or the path of a saved one.
-        metric: l2, ip or cosine; needed for a saved index, which does not record it.
+        metric: l2, ip or cosine; required for a saved index, which does not record it.
         entry: entry points for the bottom layer alone; by default hnswlib's layers and entry.
     """
     return import_hnswlib(index, metric).index(entry)
@@ -56,7 +56,7 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
 
     Args:
         source: an `hnswlib.Index` or the path of a file that its `save_index` wrote.
-        metric: l2, ip or cosine; needed for a file. For an index object, its own or None.
+        metric: l2, ip or cosine; required for a file. For an index object, its own or None.
 
     Returns:
         Vertices in the order of their labels, without elements marked as deleted.
@@ -64,7 +64,7 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
     if isinstance(source, str | Path):
         if metric is None:
             known = ", ".join(METRICS)
-            raise ValueError(f"{source}: expected a metric of {known}, which the file does not say")
+            raise ValueError(f"{source}: expected a metric of {known} (files have none), got none")
         with _naming(f"{source} (hnswlib index)"):
             return _imported(_File.read(Path(source)), check_metric(metric))
     if not hasattr(source, "save_index") or not hasattr(source, "element_count"):
@@ -73,7 +73,7 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
         raise ValueError("expected an hnswlib.Index with vectors, got one without init_index")
     own = check_metric(source.space)
     if metric is not None and check_metric(metric) != own:
-        raise ValueError(f"expected metric {own}, which the hnswlib.Index has, got {metric!r}")
+        raise ValueError(f"expected metric {own}, that of the hnswlib.Index, got {metric!r}")
     with tempfile.TemporaryDirectory() as directory, _naming("hnswlib.Index"):
         path = Path(directory) / "index"
         source.save_index(str(path))
@@ -82,7 +82,7 @@ def import_hnswlib(source: Any, metric: str | None = None) -> ImportedIndex:
 
 @contextmanager
 def _naming(source: str) -> Iterator[None]:
-    """Name the index in errors about its content."""
+    """Put the name of the index before errors about its content."""
     try:
         yield
     except ValueError as error:
@@ -96,12 +96,15 @@ class _File:
     blocks: NDArray[np.uint8]
     """The elements [n, block_size]."""
     upper: NDArray[np.uint8]
-    """What follows the elements: the links of upper layers."""
+    """The bytes after the elements: the links of upper layers."""
     label_at: int
+    """Offset of the label in a block."""
     data_at: int
+    """Offset of the vector in a block."""
     max_level: int
     entry_point: int
     max_links_upper: int
+    """Length of a neighbour list in upper layers."""
 
     @property
     def n(self) -> int:
@@ -166,12 +169,12 @@ def _check_metric(graph: Graph, vectors: NDArray[np.float32], metric: Metric) ->
             raise ValueError(f"expected vectors of unit length for metric cosine, got {got}")
     elif contradicts(graph, vectors, metric):
         other = "ip" if metric == "l2" else "l2"
-        message = f"expected links of metric {metric}, got some that are like {other}'s"
+        message = f"expected links of metric {metric}, got links that fit {other} better"
         warnings.warn(message, stacklevel=5)
 
 
 def _vertices_of(links: NDArray[np.int32], vertex_of: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows of (count, internal ids…) as rows of vertices, padded with −1."""
+    """Convert rows of a count and internal ids [m, 1 + width] to vertices, padded with −1."""
     n = len(vertex_of)
     counts, ids = links[:, :1] & 0xFFFF, links[:, 1:]
     width = ids.shape[1]
@@ -183,7 +186,7 @@ def _vertices_of(links: NDArray[np.int32], vertex_of: NDArray[np.int64]) -> NDAr
 
 
 def _upper_layers(file: _File, vertex_of: NDArray[np.int64]) -> tuple[UpperLayer, ...]:
-    """Layers from the top down; of each element the file has the bytes of its rows, then them."""
+    """Layers from the top down. For each element the file has the size of its rows, then these."""
     row_size = 4 + 4 * file.max_links_upper
     members: list[list[int]] = [[] for _ in range(file.max_level)]
     rows: list[list[NDArray[np.uint8]]] = [[] for _ in range(file.max_level)]

@@ -15,11 +15,11 @@ from l2route.state.state import check_labels
 
 @dataclass(frozen=True, slots=True)
 class ImportedIndex:
-    """A graph with the vectors it was built on."""
+    """A graph with the vectors that it was built on."""
 
     graph: Graph
     vectors: NDArray[np.float32]
-    """Base vectors [n, dim], in the graph's order."""
+    """Base vectors [n, dim]; row i is vertex i."""
     labels: NDArray[np.int64] | None
     """Id of each vertex in the library [n], distinct and not −1; None for row numbers."""
     metric: Metric
@@ -29,7 +29,7 @@ class ImportedIndex:
             check_labels(self.labels, self.graph.n_vertices)
 
     def index(self, entry: Entry | None) -> RoutingIndex:
-        """The index that searches this graph.
+        """Make an index from it.
 
         Args:
             entry: entry points for the bottom layer alone; None keeps all layers and the

@@ -1,4 +1,4 @@
-"""Whether the links of a graph fit the metric it is said to be built with."""
+"""A check whether the links of a graph fit a given metric."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +10,10 @@ from l2route.data.vectors import Metric
 from l2route.graph.graph import Graph
 
 N_VERTICES, N_LINKS, N_OTHERS = 256, 32, 32
-"""Vertices sampled, and for each the maximum number of links and of random vertices."""
+"""Number of vertices sampled, and for each the maximum number of links, and of random vertices."""
 NEARER, FEWER = 0.03, 0.6
-"""The other metric is preferred if its nearness is larger by NEARER and its conflicts fewer than
-FEWER times those of the given one.
+"""Links contradict a metric if under the other one nearness is larger by more than NEARER, and
+conflicts are fewer than FEWER times as many.
 
 Measured on 768 hnswlib indexes (12 kinds of vectors, 2 to 256 dimensions, M from 2 to 32, a third
 of them updated): no index contradicts its own metric, 38% contradict the other of l2 and ip, and
@@ -26,7 +26,7 @@ class Fit:
     """How well links agree with a metric."""
 
     nearness: float
-    """Share of random vertices that are farther than a linked one."""
+    """Share of random vertices that are farther than a link, mean over links."""
     conflicts: float
     """Share of pairs of links of a vertex in which the farther one is nearer to the other link than
     to the vertex: graph builders prune such links."""

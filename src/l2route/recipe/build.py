@@ -1,4 +1,4 @@
-"""`l2route.build`: an index that is ready to serve, and a report of what each step brought."""
+"""`l2route.build`: an index that is ready to serve, and a report of every step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from l2route.data.vectors import Metric, check_vectors
 from l2route.graph.build import DEGREE, EF_CONSTRUCTION, GraphKind
 from l2route.index import RoutingIndex
+from l2route.recipe.builder import Builder
 from l2route.recipe.report import BuildReport
-from l2route.recipe.session import Session
 from l2route.recipe.steps import Recipe, Routing, StepProgress, prepare
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -38,24 +38,24 @@ def build(
     """Make an index that is ready to serve: `index.search(queries, k, recall=recall)`.
 
     The graph is built and refined, routing is learned from the query log, vectors are renumbered
-    and compressed, and the cheapest setting that reaches the recall is found and kept. Learning is
-    kept only if it is better with a confidence of 99%, and compression only if queries then reach
-    the recall and read fewer bytes; otherwise larger element types are tried. The report says what
-    each step brought.
+    and compressed, and the cheapest setting that reaches the recall is found and kept. The learned
+    space is kept only if it is better with a confidence of 99%. Compressed vectors are kept only if
+    queries then reach the recall and read fewer bytes; otherwise larger element types are tried.
+    The report has the time, the memory and the search cost of each step.
 
-    With fewer than 200 distinct queries nothing is learned: all of them are needed to measure on.
+    With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.
     Without queries nothing is learned either, and the setting is measured on up to 1,000 base
-    vectors, each taken out of the graph first. It holds for queries distributed like the vectors.
+    vectors, held out of the graph. It holds for queries distributed like the vectors.
 
     Args:
         vectors: base vectors [n, dim], any real dtype.
-        queries: query log [n_queries, dim], repeats and all.
+        queries: query log [n_queries, dim]; it may contain repeated queries.
         metric: l2, ip or cosine.
         k: answers per query, at most 100 and at most n.
         recall: recall@k to reach.
         routing: element type of routing vectors: int4, int8, float16 or float32. Unless it is
             float32, the original vectors are stored as float16.
-        minutes: time limit of learning; 0 for none.
+        minutes: time limit of learning; 0 to learn nothing.
         dim: dimension of learned routing vectors; the original one if not given.
         graph: nsw, hnsw, nsg, knn or approximate-knn.
         degree: largest number of neighbours of a vertex.
@@ -64,7 +64,7 @@ def build(
         n_threads: threads; 0 for all cores. Graphs built by more than one differ from run to run.
         neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
             first; found by an exact search if not given.
-        progress: called with the step, the amount done and the amount in all.
+        progress: called with the step, the amount done and the total amount.
         on_event: called after every validation of learning.
     """
     recipe = Recipe(
@@ -94,19 +94,28 @@ def follow(
     progress: StepProgress | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[RoutingIndex, BuildReport]:
-    """Make an index by a recipe; see `build`."""
+    """Make an index by a recipe.
+
+    Args:
+        recipe: options of the build.
+        vectors: base vectors [n, dim], any real dtype.
+        queries: query log [n_queries, dim]; may be None.
+        neighbors: as in `build`.
+        progress: as in `build`.
+        on_event: as in `build`.
+    """
     base = check_vectors("vectors", vectors)
-    if recipe.k > len(base):
-        got = f"got {recipe.k}"
-        raise ValueError(f"expected k of at most {len(base)}, the number of vectors, {got}")
+    n = len(base)
+    if recipe.k > n:
+        raise ValueError(f"expected k of at most {n}, the number of vectors, got {recipe.k}")
     log = None if queries is None else check_vectors("queries", queries, base.shape[1])
-    session = Session(recipe, log, neighbors, progress, on_event)
+    builder = Builder(recipe, log, neighbors, progress, on_event)
     index = prepare(
         base,
         recipe,
-        learn=session.learn,
-        compress=session.compress,
-        watch=session.watch,
+        learn=builder.learn,
+        compress=builder.compress,
+        watch=builder.watch,
         progress=progress,
     )
-    return index, session.report(index)
+    return index, builder.report(index)

@@ -1,4 +1,4 @@
-"""What each step of a build brought."""
+"""The report of a build: time, memory and search cost after each step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISSING = "–"
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a search costs at the target recall: means over the validation queries."""
+    """Cost of a search at the target recall: means over the validation queries."""
 
     recall: float
     """Recall@k, by distances between the original vectors."""
@@ -38,14 +38,14 @@ class Step:
     bytes_per_vector: float
     """Memory of the whole index, vectors included."""
     cost: Cost | None
-    """None if there was nothing to measure on, or if the recall is out of reach."""
+    """None if there were no queries to measure with, or if no setting reaches the recall."""
     note: str | None = None
-    """What was decided in this step, and why."""
+    """The decision made in this step, and its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """What each step of `l2route.build` brought. `print` it for a table."""
+    """Time, memory and search cost after each step of `l2route.build`. `print` shows a table."""
 
     n_vectors: int
     dim: int
@@ -58,13 +58,13 @@ class BuildReport:
     """Validation queries that costs and the setting were measured on."""
     steps: tuple[Step, ...]
     measuring_seconds: float
-    """Time for finding settings and costs, not counted in the steps."""
+    """Time to find settings and costs, not included in the times of the steps."""
     setting: Setting | None
     """The setting that reaches the recall; None if none does or nothing was measured."""
     learned: Report | None
     """The report of learning; None if it did not run."""
     doubts: tuple[str, ...]
-    """Reasons why recalls may be different when the index is used."""
+    """Reasons why the recall of later searches may differ from the measured one."""
 
     @property
     def seconds(self) -> float:
@@ -72,7 +72,7 @@ class BuildReport:
         return self.measuring_seconds + sum(step.seconds for step in self.steps)
 
     def facts(self) -> dict[str, Any]:
-        """All of it in plain values."""
+        """The report as a dict of plain values."""
         learned = None if self.learned is None else self.learned.facts()
         return asdict(self) | {"seconds": self.seconds, "learned": learned}
 
@@ -96,7 +96,7 @@ class BuildReport:
             width = self.setting.slack if self.setting.ef is None else self.setting.ef
             kind = "slack" if self.setting.ef is None else "ef"
             yield f"setting: {kind} {width:g}, rerank {self.setting.rerank}"
-        yield f"{self.seconds:.0f} s in all, {self.measuring_seconds:.0f} s of them for measuring"
+        yield f"{self.seconds:.0f} s in all, of which {self.measuring_seconds:.0f} s for measuring"
         yield from (f"note: {doubt}" for doubt in self.doubts)
 
 
@@ -104,7 +104,7 @@ HEADINGS = ("step", "seconds", "bytes/vector", "recall", "scored", "bytes read",
 
 
 def _table(steps: Sequence[Step]) -> list[str]:
-    """Aligned columns, one line a step."""
+    """Lines of a table with aligned columns: the headings, then one line per step."""
     lines = [HEADINGS, *map(_cells, steps)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [

@@ -1,4 +1,4 @@
-"""How to make an index ready to serve, and the order of the steps."""
+"""The options of a build, and the order of its steps."""
 
 import math
 import time
@@ -26,21 +26,27 @@ Routing = Literal["int4", "int8", "float16", "float32"]
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 """Element types of routing vectors, smallest first."""
 StepProgress = Callable[[str, int, int | None], None]
-"""Called with the name of the step, the amount done and the amount in all."""
+"""Called with the name of the step, the amount done and the total amount."""
 Change = Callable[[RoutingIndex], RoutingIndex]
-"""A step: changes an index or makes another one, and returns the one to go on with."""
+"""A step: changes an index or makes another one, and returns it for the next step."""
 
 
 class Watch(Protocol):
     """Called after each step of `prepare`."""
 
     def __call__(self, step: str, seconds: float, index: RoutingIndex) -> None:
-        """Look at the index as the step left it."""
+        """Observe the index after a step.
+
+        Args:
+            step: name of the step.
+            seconds: time that the step took.
+            index: the index after the step.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make an index ready to serve."""
+    """Options of a build. Checked on construction."""
 
     metric: Metric = "l2"
     """l2, ip or cosine."""
@@ -52,7 +58,7 @@ class Recipe:
     """Element type of routing vectors: int4, int8, float16 or float32. Unless it is float32, the
     original vectors are stored as float16."""
     minutes: float = 5.0
-    """Time limit of learning; 0 for none."""
+    """Time limit of learning; 0 to learn nothing."""
     dim: int | None = None
     """Dimension of learned routing vectors; the original one if not given."""
     graph: GraphKind = "nsw"
@@ -69,7 +75,7 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", index_of(self.k))
         check_kind(self.graph, check_metric(self.metric))
-        _ = self.graph_options  # refuses wrong ones
+        _ = self.graph_options  # checks them
         if not 1 <= self.k <= DEPTH:
             raise ValueError(f"expected k in [1, {DEPTH}], got {self.k}")
         if not 0 < self.recall <= 1:
@@ -81,7 +87,7 @@ class Recipe:
 
     @property
     def graph_options(self) -> GraphOptions:
-        """How to build the graph, with the entry vertices to serve from."""
+        """Options of the graph, with the default entry points of an index."""
         entry = served_entry(self.graph, self.metric)
         return GraphOptions(
             self.graph, self.degree, self.ef_construction, entry, self.seed, self.n_threads
@@ -89,14 +95,14 @@ class Recipe:
 
 
 def compress_blindly(index: RoutingIndex, routing: Routing) -> RoutingIndex:
-    """Compress routing vectors, and original vectors to float16, whatever that costs in recall."""
+    """Compress routing vectors, and original vectors to float16, without measuring recall."""
     if routing != "float32":
         index.compress(routing, vectors="float16")
     return index
 
 
 class _Laps:
-    """Tells a watch how long each step took, without the time of watching."""
+    """Reports the time of each step to a watch, without the time that the watch itself takes."""
 
     def __init__(self, watch: Watch | None) -> None:
         self._watch, self._begin = watch, time.perf_counter()
@@ -118,21 +124,22 @@ def prepare(
 ) -> RoutingIndex:
     """Build, refine, learn, renumber and compress an index, in this order.
 
-    A graph is refined before learning, because what is learned is for one graph. It is renumbered
-    before it is compressed, so that codes are made once.
+    A graph is refined before learning, because a learned space is valid only for the graph that it
+    was trained on. It is renumbered before it is compressed, so that codes are made once.
 
     Args:
         vectors: base vectors [n, dim].
         recipe: graph, metric and element types.
-        learn: the step that learns; left out if None.
+        learn: the step that learns; skipped if None.
         compress: the step that compresses; by default `compress_blindly`.
         watch: called after every step with its time in seconds.
         progress: called while the graph is built and refined.
     """
     laps = _Laps(watch)
     base = BaseVectors.of(vectors, recipe.metric)
-    told = named(progress, "build")
-    index = RoutingIndex(base, build_graph(base.vectors(), base.metric, recipe.graph_options, told))
+    report = named(progress, "build")
+    graph = build_graph(base.vectors(), base.metric, recipe.graph_options, report)
+    index = RoutingIndex(base, graph)
     laps.done("build", index)
     index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
     laps.done("refine", index)
@@ -147,5 +154,5 @@ def prepare(
 
 
 def named(progress: StepProgress | None, step: str) -> Progress | None:
-    """Progress within one step."""
+    """A progress callback for one step; None if there is none for the build."""
     return None if progress is None else lambda done, total: progress(step, done, total)

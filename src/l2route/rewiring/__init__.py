@@ -1,1 +1,1 @@
-"""Changes of a graph: refine, connect, remove vertices, renumber."""
+"""Changes of a graph: refinement, connection, removal of vertices, renumbering."""

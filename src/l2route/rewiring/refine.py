@@ -19,9 +19,9 @@ from l2route.search.space import original_space
 N_CANDIDATES = 48
 """Default number of nearest vertices among the candidates."""
 ALPHA = 1.15
-"""Default of: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c)."""
+"""Default alpha: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c)."""
 MIN_DEGREE = 2
-"""Minimum degree: with one neighbour per vertex, a graph is a chain."""
+"""Minimum degree: a graph with one neighbour per vertex is a chain."""
 
 
 def refine_graph(
@@ -78,7 +78,7 @@ def check_refinement(
     alpha: float = ALPHA,
     n_threads: int = 0,
 ) -> None:
-    """Refuse values out of range."""
+    """Refuse arguments of `refine_graph` that are out of range."""
     if degree is not None and index_of(degree) < MIN_DEGREE:
         raise ValueError(f"expected a degree of at least {MIN_DEGREE} to refine, got {degree}")
     if index_of(n_candidates) < 1:
@@ -94,14 +94,14 @@ def _candidates(
 ) -> NDArray[np.int32]:
     """Candidates of each vertex: the nearest found, and its present neighbours [n, *]."""
     n = graph.n_vertices
-    k = min(n_candidates + 1, n)  # the vertex itself is found as well
+    k = min(n_candidates + 1, n)  # one more, because the search also finds the vertex itself
     searcher = Searcher(graph, original_space(base), base)
     nearest, _ = nearest_found(searcher, np.arange(n), k, n_threads, progress)
     return np.concatenate([nearest, graph.neighbors], axis=1)
 
 
 def _rows_by_distance(base: BaseVectors) -> NDArray[np.float32]:
-    """Padded vectors for pruning by l2.
+    """Padded float32 vectors for pruning by l2.
 
     For ip, a dimension is appended that gives all vectors the length of the longest: then the
     nearest by l2 are those with the largest inner products.
@@ -119,12 +119,12 @@ def _without_copies(graph: Graph, duplicates: Duplicates) -> Graph:
     """The graph over the distinct vectors; edges to a copy lead to the first equal vector."""
     owners = duplicates.owners
 
-    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    def to_first(ids: NDArray[np.int32]) -> NDArray[np.int32]:
         return np.where(ids >= 0, owners[ids], np.int32(-1))
 
     layers = []
     for layer in graph.upper:
         vertices, first = np.unique(owners[layer.vertices], return_index=True)
-        layers.append(UpperLayer(vertices, renamed(layer.neighbors[first])))
-    neighbors = renamed(graph.neighbors[duplicates.first])
+        layers.append(UpperLayer(vertices, to_first(layer.neighbors[first])))
+    neighbors = to_first(graph.neighbors[duplicates.first])
     return Graph(neighbors, np.unique(owners[graph.entries]), tuple(layers))

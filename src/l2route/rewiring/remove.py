@@ -1,4 +1,4 @@
-"""Removing vertices from a graph, with new edges past them."""
+"""Removal of vertices from a graph, with new edges in place of those that led to them."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from l2route.graph.report import hops_from
 from l2route.rewiring.connect import connect_graph
 from l2route.search.base import BaseVectors
 
-N_OFFERED = 2
-"""Maximum number of substitutes that a removed vertex offers."""
+N_SUBSTITUTES = 2
+"""Maximum number of vertices that replace a removed one in a neighbour list."""
 BLOCK = 4096
 """Rows processed at a time."""
 
 Ids = NDArray[np.integer[Any]]
 
 
-def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) -> Graph:
+def remove_vertices(graph: Graph, base: BaseVectors, is_removed: NDArray[np.bool_]) -> Graph:
     """Remove vertices from all layers; the others are renumbered in the same order.
 
     In the lists of others a removed vertex is replaced by its own nearest neighbours that remain,
@@ -28,25 +28,25 @@ def remove_vertices(graph: Graph, base: BaseVectors, gone: NDArray[np.bool_]) ->
     Args:
         graph: the graph.
         base: the vectors of its vertices.
-        gone: True for the vertices to remove [n].
+        is_removed: True for the vertices to remove [n].
     """
-    kept = np.flatnonzero(~gone)
+    kept = np.flatnonzero(~is_removed)
     if not len(kept):
-        raise ValueError(f"expected a vertex to remain, got all {len(gone)} to remove")
-    left = BaseVectors.of(base.vectors()[kept], base.metric)
+        raise ValueError(f"expected a vertex to remain, got all {len(is_removed)} to remove")
+    remaining = BaseVectors.of(base.vectors()[kept], base.metric)
     upper = tuple(
-        UpperLayer(_renumbered(layer.vertices[~gone[layer.vertices]], kept), lists)
+        UpperLayer(_renumbered(layer.vertices[~is_removed[layer.vertices]], kept), lists)
         for layer in graph.upper
-        if len(lists := _lists_without(layer.vertices, layer.neighbors, base, gone, kept))
+        if len(lists := _lists_without(layer.vertices, layer.neighbors, base, is_removed, kept))
     )
     every = np.arange(graph.n_vertices)
-    neighbors = _lists_without(every, graph.neighbors, base, gone, kept)
-    entries = _renumbered(graph.entries[~gone[graph.entries]], kept)
+    neighbors = _lists_without(every, graph.neighbors, base, is_removed, kept)
+    entries = _renumbered(graph.entries[~is_removed[graph.entries]], kept)
     if not len(entries):
         highest = upper[0].vertices if upper else np.arange(len(kept))
-        entries = _nearest(base.vectors()[graph.entries[0]], left, highest)
-    was_found = hops_from(graph, graph.entries)[kept] >= 0
-    return connect_graph(Graph(neighbors, entries, upper), left, wanted=was_found)
+        entries = _nearest(base.vectors()[graph.entries[0]], remaining, highest)
+    was_reachable = hops_from(graph, graph.entries)[kept] >= 0
+    return connect_graph(Graph(neighbors, entries, upper), remaining, wanted=was_reachable)
 
 
 def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:
@@ -55,72 +55,92 @@ def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:
 
 
 def _nearest(vector: NDArray[np.float32], base: BaseVectors, ids: Ids) -> NDArray[np.int32]:
-    """The vertex of `ids` nearest to a vector [1]."""
+    """The vertex among `ids` that is nearest to a vector [dim], as an array [1]."""
     distances = base.exact_distances(vector[None], ids[None])[0]
     return np.array([ids[distances.argmin()]], dtype=np.int32)
 
 
 def _lists_without(
-    vertices: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_], kept: Ids
+    vertices: Ids,
+    lists: NDArray[np.int32],
+    base: BaseVectors,
+    is_removed: NDArray[np.bool_],
+    kept: Ids,
 ) -> NDArray[np.int32]:
-    """Neighbour lists of the remaining vertices of a layer, in new numbers [n_left, width].
+    """Neighbour lists of the remaining vertices of a layer, in new numbers [n_remaining, width].
 
     Args:
         vertices: the layer's vertices, ascending [m].
         lists: their neighbours, padded with −1 [m, width].
-        base: vectors.
-        gone: True for removed vertices [n].
+        base: vectors of all vertices of the graph.
+        is_removed: True for removed vertices [n].
         kept: remaining vertices, ascending.
     """
-    is_gone = gone[vertices]
-    going = vertices[is_gone]
-    offered = _offers(going, lists[is_gone], base, gone)  # [n_going, n_offered]
-    left, rows = vertices[~is_gone], lists[~is_gone].copy()
-    changed = np.flatnonzero(((rows >= 0) & gone[rows]).any(axis=1))
+    is_gone = is_removed[vertices]
+    removed = vertices[is_gone]
+    substitutes = _substitutes(removed, lists[is_gone], base, is_removed)
+    remaining, rows = vertices[~is_gone], lists[~is_gone].copy()
+    changed = np.flatnonzero(((rows >= 0) & is_removed[rows]).any(axis=1))
     for begin in range(0, len(changed), BLOCK):
         at = changed[begin : begin + BLOCK]
-        rows[at] = _bridged(left[at], rows[at], going, offered, gone)
+        rows[at] = _with_substitutes(remaining[at], rows[at], removed, substitutes, is_removed)
     return compact_rows(_renumbered(rows, kept))
 
 
-def _offers(
-    going: Ids, lists: NDArray[np.int32], base: BaseVectors, gone: NDArray[np.bool_]
+def _substitutes(
+    removed: Ids, lists: NDArray[np.int32], base: BaseVectors, is_removed: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    """Substitutes of each removed vertex, nearest to it first [n_going, n_offered]."""
-    missing = (lists < 0) | gone[lists]
-    offers = compact_rows(np.where(missing, -1, lists))
-    bare = np.flatnonzero(offers[:, 0] < 0) if len(going) else np.zeros(0, dtype=np.int64)
-    while len(bare):
-        near = np.where(lists[bare] < 0, -1, np.searchsorted(going, lists[bare]))  # all are removed
-        theirs = np.where((near < 0)[:, :, None], -1, offers[near]).reshape(len(bare), -1)
-        offers[bare] = compact_rows(theirs)[:, : offers.shape[1]]
-        still = bare[offers[bare, 0] < 0]
-        if len(still) == len(bare):
+    """Substitutes of each removed vertex, nearest first [n_removed, at most N_SUBSTITUTES].
+
+    Args:
+        removed: removed vertices of a layer, ascending [n_removed].
+        lists: their neighbours, padded with −1 [n_removed, width].
+        base: vectors of all vertices of the graph.
+        is_removed: True for removed vertices [n].
+    """
+    missing = (lists < 0) | is_removed[lists]
+    candidates = compact_rows(np.where(missing, -1, lists))
+    without = np.flatnonzero(candidates[:, 0] < 0) if len(removed) else np.zeros(0, dtype=np.int64)
+    while len(without):
+        ids = lists[without]  # all of them are removed
+        near = np.where(ids < 0, -1, np.searchsorted(removed, ids))
+        theirs = np.where((near < 0)[:, :, None], -1, candidates[near]).reshape(len(without), -1)
+        candidates[without] = compact_rows(theirs)[:, : candidates.shape[1]]
+        still = without[candidates[without, 0] < 0]
+        if len(still) == len(without):
             break  # no path leads to a vertex that remains
-        bare = still
+        without = still
     vectors = base.vectors()
-    for begin in range(0, len(going), BLOCK):
+    for begin in range(0, len(removed), BLOCK):
         part = slice(begin, begin + BLOCK)
-        distances = base.exact_distances(vectors[going[part]], offers[part])
+        distances = base.exact_distances(vectors[removed[part]], candidates[part])
         order = np.argsort(distances, axis=1, kind="stable")
-        offers[part] = np.take_along_axis(offers[part], order, axis=1)
-    return offers[:, :N_OFFERED]
+        candidates[part] = np.take_along_axis(candidates[part], order, axis=1)
+    return candidates[:, :N_SUBSTITUTES]
 
 
-def _bridged(
+def _with_substitutes(
     vertices: Ids,
     rows: NDArray[np.int32],
-    going: Ids,
-    offered: NDArray[np.int32],
-    gone: NDArray[np.bool_],
+    removed: Ids,
+    substitutes: NDArray[np.int32],
+    is_removed: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    """Remaining neighbours, then first substitutes of the removed ones, then second ones.
+    """Neighbour lists in which removed vertices are replaced [m, width].
 
-    As many as fit [m, width], without repeats and without the vertex itself.
+    A list has the neighbours that remain, then the first substitute of each removed one, then the
+    second ones: as many as fit, without repeats and without the vertex itself.
+
+    Args:
+        vertices: vertices of the lists [m].
+        rows: their neighbours, padded with −1 [m, width].
+        removed: removed vertices of the layer, ascending [n_removed].
+        substitutes: their substitutes [n_removed, at most N_SUBSTITUTES].
+        is_removed: True for removed vertices [n].
     """
-    is_gone = (rows >= 0) & gone[rows]
-    places = np.searchsorted(going, np.where(is_gone, rows, going[0]))
-    choices = np.where(is_gone[:, :, None], offered[places], -1)  # [m, width, n_offered]
+    is_gone = (rows >= 0) & is_removed[rows]
+    places = np.searchsorted(removed, np.where(is_gone, rows, removed[0]))
+    choices = np.where(is_gone[:, :, None], substitutes[places], -1)  # [m, width, 2]
     choices = choices.transpose(0, 2, 1).reshape(len(rows), -1)
     every = np.concatenate([np.where(is_gone, -1, rows), choices], axis=1)
     every[every == vertices[:, None]] = -1

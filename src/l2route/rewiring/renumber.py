@@ -13,7 +13,7 @@ from l2route.search.layout import aligned_rows
 from l2route.search.space import RoutingSpace
 
 Order = NDArray[np.integer[Any]]
-"""The vertex that becomes vertex i, for each i [n]: a permutation."""
+"""A permutation: order[i] is the old number of vertex i [n]."""
 
 
 def breadth_first_order(graph: Graph) -> NDArray[np.int32]:
@@ -32,15 +32,15 @@ def renumber_graph(graph: Graph, order: Order) -> Graph:
     """The same graph with vertex order[i] as vertex i."""
     number = numbers_in(order)
 
-    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    def new_ids(ids: NDArray[np.int32]) -> NDArray[np.int32]:
         return np.where(ids >= 0, number[ids], np.int32(-1))
 
     layers = []
     for layer in graph.upper:
         vertices = number[layer.vertices]
         ascending = np.argsort(vertices)
-        layers.append(UpperLayer(vertices[ascending], renamed(layer.neighbors[ascending])))
-    return Graph(renamed(graph.neighbors[order]), number[graph.entries], tuple(layers))
+        layers.append(UpperLayer(vertices[ascending], new_ids(layer.neighbors[ascending])))
+    return Graph(new_ids(graph.neighbors[order]), number[graph.entries], tuple(layers))
 
 
 def renumber_base(base: BaseVectors, order: Order) -> BaseVectors:
@@ -56,8 +56,8 @@ def renumber_space(
     Args:
         space: the space.
         order: the permutation.
-        before: original vectors; a space that shares their rows shares those of `after`.
-        after: original vectors, renumbered.
+        before: original vectors; if the space shares their rows, it will share those of `after`.
+        after: the original vectors, renumbered.
     """
     shares_rows = space.rows is before.rows
     return replace(

@@ -1,4 +1,4 @@
-"""Original vectors, which true distances are computed from."""
+"""Original vectors, from which true distances are computed."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -46,19 +46,19 @@ class BaseVectors:
         return "l2" if self.metric == "l2" else "ip"
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors as float32 without padding [n, dim]; a view unless they are half floats."""
+        """The vectors as float32 without padding [n, dim]; a view unless they are float16."""
         return self.rows[:, : self.dim].astype(np.float32, copy=False)
 
     def exact_distances(
         self, queries: NDArray[np.float32], ids: NDArray[np.integer[Any]]
     ) -> NDArray[np.float32]:
-        """Distances of the vectors with these row numbers [n_queries, k]; inf for −1.
+        """Distances of queries [n_queries, dim] to rows `ids` [n_queries, k]; inf for −1.
 
         Computed in double precision. For cosine the vectors are normalised again, since half floats
         have only approximately unit length.
         """
-        named, places = np.unique(ids, return_inverse=True)
-        vectors = self.rows[named, : self.dim].astype(np.float32, copy=False)
+        unique_ids, places = np.unique(ids, return_inverse=True)
+        vectors = self.rows[unique_ids, : self.dim].astype(np.float32, copy=False)
         distances = exact_distances(vectors, queries, places.reshape(ids.shape), self.metric)
         distances[ids < 0] = np.inf
         return distances

@@ -1,4 +1,4 @@
-"""Search for the cheapest setting that reaches a recall on validation queries."""
+"""The search for the cheapest setting that reaches a recall on validation queries."""
 
 from abc import ABC, abstractmethod
 
@@ -11,15 +11,15 @@ from l2route.search.setting import Setting
 from l2route.search.validation import Validation
 
 RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
-"""Values of rerank that are tried, as multiples of k."""
+"""Values of rerank to try, as multiples of k."""
 WIDEST_BEAM = 4096
-"""Widest beam that is tried before a recall counts as out of reach."""
+"""Beams are doubled until they reach the recall or are at least this wide."""
 SATURATED = 0.02
-"""If doubling a width gains less than this share of the missing recall, no wider one is tried."""
+"""A search for a width stops if doubling it gains less than this share of the missing recall."""
 
 
 class OutOfReachError(ValueError):
-    """No setting reaches the recall asked for."""
+    """No setting reaches the requested recall."""
 
 
 def calibrate(
@@ -41,23 +41,24 @@ def calibrate(
         raise ValueError(f"expected a recall in (0, 1], got {target}")
     depth = validation.neighbors.shape[1]
     if not 1 <= k <= depth:
-        raise ValueError(f"expected k in [1, {depth}], which the index keeps, got {k}")
+        expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
+        raise ValueError(f"expected {expected}, got {k}")
     knobs: list[type[_Trial]] = [_Beams]
     if searcher.space.origin is not None:
         knobs.append(_Slacks)
-    tries = [_cheapest(knob, searcher, validation, k, target, n_threads) for knob in knobs]
-    reached = [(cost, setting) for cost, setting, _ in tries if setting is not None]
+    results = [_cheapest(knob, searcher, validation, k, target, n_threads) for knob in knobs]
+    reached = [(cost, setting) for cost, setting, _ in results if setting is not None]
     if not reached:
-        best = max(best for _, _, best in tries)
+        best = max(best for _, _, best in results)
         raise OutOfReachError(
-            f"expected a recall@{k} in reach, which is up to {best:.4f}, got {target}"
+            f"expected a recall@{k} of at most {best:.4f}, the highest measured, got {target}"
         )
     cost, setting = min(reached, key=lambda pair: pair[0])
     return setting, cost
 
 
 def bytes_read(searcher: Searcher, found: SearchResult) -> float:
-    """Bytes of vectors that a query read, routing and rerank, mean over the queries."""
+    """Mean number of bytes of vectors that a query read, for routing and rerank."""
     routed = found.n_routing.mean() * searcher.space.rows[0].nbytes
     return float(routed + found.n_rerank.mean() * searcher.base.rows[0].nbytes)
 
@@ -84,7 +85,11 @@ def _cheapest(
     target: float,
     n_threads: int = 0,
 ) -> tuple[float, Setting | None, float]:
-    """Cost and setting of the cheapest that a knob reaches, and the best recall measured."""
+    """Cost and setting of the cheapest trial of a knob that reaches the recall.
+
+    Returns:
+        The cost, inf if none reaches it; the setting, or None; and the highest recall measured.
+    """
     cost, chosen, best = np.inf, None, 0.0
     known: int | None = None
     is_exact = searcher.space.is_exact
@@ -111,9 +116,10 @@ def _cheapest(
 
 
 class _Trial(ABC):
-    """Memoised recall and cost of one knob at a fixed rerank.
+    """Memoised recall and cost of one knob at a fixed rerank, by width.
 
-    A knob is a limit that makes walks longer, set by a whole number, its width.
+    A knob is a limit of walks, beam width or slack. Its width is a whole number; walks are longer
+    at larger widths.
     """
 
     def __init__(
@@ -127,7 +133,7 @@ class _Trial(ABC):
 
     @abstractmethod
     def limits(self, width: int) -> Limits:
-        """Limits of a search at a width."""
+        """Limits of a search with this width."""
 
     @abstractmethod
     def ends(self) -> tuple[int, int, int]:
@@ -153,7 +159,7 @@ class _Trial(ABC):
             low, high = (low, middle) if self._recall(middle) >= target else (middle, high)
         if self._recall(low) >= target:
             high = low
-        self._recall(high)  # so that `costs` has it
+        self._recall(high)  # fills `costs`
         return high
 
     def _widen(self, width: int, target: float) -> int | None:

@@ -16,13 +16,13 @@ LARGEST_CODES = {4: 15, 8: 127}
 """Largest code, by bits. Only seven of eight bits are used: AVX2 sums pairs of products in 16 bits,
 which would overflow."""
 CLIPPED = {4: 0.002, 8: 0.0005}
-"""Share of the values clipped at either end of a dimension, by bits."""
+"""Share of the values of a dimension that are clipped at each end, by bits."""
 N_SAMPLED = 100_000
-"""Most vectors that the quantiles of a dimension are computed from."""
+"""Maximum number of vectors from which the quantiles of a dimension are computed."""
 
 
 def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0) -> RoutingSpace:
-    """Return a space with smaller routing vectors that ranks vertices nearly alike.
+    """Return a space with smaller routing vectors and nearly the same ranking.
 
     Codes are scored by inner product. A space scored by l2 is converted: −|x|²/2 is added to the
     bias, which gives the same ranking. For codes of four bits the vectors are rotated at random
@@ -32,7 +32,7 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     Args:
         space: routing vectors of float32.
         compression: int4 (half a byte per dimension), int8 or float16.
-        seed: of the rotation.
+        seed: seed of the rotation.
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"expected compression {', '.join(COMPRESSIONS)}, got {compression!r}")
@@ -47,7 +47,7 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
 
 
 def _scored_by_ip(space: RoutingSpace) -> RoutingSpace:
-    """A space that ranks by inner product as a given one does by l2."""
+    """A space scored by inner product with the ranking of a space scored by l2."""
     vectors = space.rows[:, : space.dim]
     halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     bias = halves if space.bias is None else halves + 0.5 * space.bias
@@ -55,7 +55,7 @@ def _scored_by_ip(space: RoutingSpace) -> RoutingSpace:
 
 
 def _coded(space: RoutingSpace, bits: int, seed: int) -> RoutingSpace:
-    """A space scored by inner product with its vectors as codes."""
+    """Encode the vectors of a space that is scored by inner product."""
     dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
     check_coded_dim(dim, bits)
     vectors, matrix = space.rows[:, : space.dim], space.query_matrix

@@ -8,9 +8,9 @@ from numpy.typing import DTypeLike, NDArray
 from l2route.files.memory import aligned_zeros
 
 LANES = 16
-"""Rows of floats are padded with zeros to a multiple of it: kernels have no code for a tail."""
+"""Rows of floats are padded with zeros to a multiple of this: kernels do not handle a tail."""
 CODE_LANES = 64
-"""Rows of codes are padded with zeros to a multiple of so many bytes."""
+"""Rows of codes are padded with zeros to a multiple of this many bytes."""
 
 
 def padded_dim(dim: int, dtype: DTypeLike = np.float32, code_bits: int = 8) -> int:
@@ -27,7 +27,7 @@ def pack_codes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def unpack_codes(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Undo `pack_codes` [n, 128 · m]."""
+    """Unpack codes packed by `pack_codes` [n, 64 · m] to [n, 128 · m]."""
     blocks = packed.reshape(len(packed), -1, 1, CODE_LANES)
     halves = np.concatenate([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=2)
     return halves.reshape(len(packed), -1)
@@ -42,7 +42,7 @@ def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:
 
 
 def aligned_rows(rows: NDArray[Any], ids: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Copy rows[ids] into aligned rows."""
+    """Copy rows[ids] into an array aligned to cache lines [n_ids, width]."""
     taken = aligned_zeros((len(ids), *rows.shape[1:]), rows.dtype.type)
     np.take(rows, ids, axis=0, out=taken)
     return taken

@@ -1,4 +1,4 @@
-"""Limits of a search: how long a walk goes on, and how many distances it may compute."""
+"""Limits of a search: when a walk ends, and how many distances it may compute."""
 
 from math import inf
 from operator import index as index_of
@@ -9,45 +9,45 @@ import numpy as np
 from l2route.search.space import RoutingSpace
 
 DEFAULT_BUDGET = 256
-"""Distance computations per query of a search without limits, and that learning is for."""
+"""Default budget of a search without limits, and of learning."""
 MAX_K = 2**31 - 1
-"""Answers per query that the core can count."""
+"""Largest k: the core counts answers in 32-bit integers."""
 MAX_EF_WITH_SLACK = 2048
-"""Widest beam of a search with a slack, and its beam where no ef is given."""
+"""Widest beam of a search with a slack, and its default ef."""
 
 
-class Limits(NamedTuple):  # immutable too, but made three times faster than a frozen dataclass
+class Limits(NamedTuple):  # immutable, and three times faster to make than a frozen dataclass
     """Limits of a search, per query. A walk ends at the first that it meets."""
 
     budget: int | None = None
     """Distance computations in units of the original dimension, rerank and projection included;
-    never exceeded. Without budget, ef and slack it is 256, or twice what rerank and projection take
-    if that is more."""
+    never exceeded. Without budget, ef and slack it is 256, or twice the cost of rerank and
+    projection if that is more."""
     ef: int | None = None
     """Beam width: the walk ends when the ef best vertices found are expanded. At least k and the
     vertices to rerank are kept in any case."""
     slack: float | None = None
     """The walk ends when the next vertex is farther than 1 + slack times the k-th best."""
     rerank: int | None = None
-    """True distances at the end, in spaces whose scores are not true distances. By default with a
-    budget as many as the space asks for, and at least k; without one the whole beam, or with a
-    slack 2k."""
+    """True distances at the end, in spaces whose scores are not true distances. Default: with a
+    budget or without any limit the space's own `rerank`, at least k; otherwise 2k with a slack, and
+    the whole beam with an ef alone."""
 
     def resolve(self, space: RoutingSpace, k: int) -> tuple[int, int, int, float]:
-        """Check the limits and fill in all defaults; in every call of a search, so it is fast.
+        """Check the limits and fill in all defaults. It runs in every search, so it is fast.
 
         Args:
             space: the space that is searched.
             k: answers per query.
 
         Returns:
-            What the core takes, none larger than the graph: routing vectors to score at most; beam
-            width, 0 for as wide as that; true distances at the end, 0 where routing scores are
-            true; slack, −1 for none.
+            Arguments of the core, counts capped at n + 1 for n vertices: maximum number of routing
+            vectors to score; beam width, 0 for that number; number of true distances at the end, 0
+            where routing scores are true distances; slack, −1 for none.
         """
         budget, ef, slack, rerank = self
         if not 1 <= k <= MAX_K:
-            _refuse(k)
+            _refuse_k(k)
         if ef is not None:
             ef = index_of(ef)
             if ef < 1:
@@ -63,7 +63,7 @@ class Limits(NamedTuple):  # immutable too, but made three times faster than a f
             rerank = max(k, space.rerank)
         else:
             rerank = max(k, ef) if slack is None else 2 * k
-        n = len(space.rows) + 1  # a larger limit is none
+        n = len(space.rows) + 1  # larger counts have no further effect
         has_budget = ef is None or budget is not None
         routing = _routing(budget, rerank, space) if has_budget else n - 1
         return (
@@ -78,7 +78,7 @@ NO_LIMITS = Limits()
 
 
 def check_alone(recall: float, limits: Limits) -> None:
-    """Refuse limits beside a recall, whose setting has limits of its own."""
+    """Refuse limits given together with a recall, whose setting has limits of its own."""
     if limits != NO_LIMITS:
         given = limits._asdict().items()
         others = ", ".join(f"{name}={value}" for name, value in given if value is not None)
@@ -89,7 +89,7 @@ def check_alone(recall: float, limits: Limits) -> None:
 
 
 def left_for_routing(total: int, rerank: int, n_projection: int, routing_dim: int, dim: int) -> int:
-    """Routing vectors that a total budget pays for, after rerank and projection.
+    """Number of routing vectors that a total budget allows, after rerank and projection.
 
     In the paper's terms rDCS = C · (DCS − k − d) with C = D/d, and DCS − k without projection.
 
@@ -111,7 +111,7 @@ def left_for_routing(total: int, rerank: int, n_projection: int, routing_dim: in
 
 
 def spent(routing: Any, rerank: Any, n_projection: int, routing_dim: int, dim: int) -> Any:
-    """Distance computations in units of the original dimension, as a number or as an array.
+    """Cost in distance computations of the original dimension, of numbers or of arrays.
 
     Args:
         routing: routing vectors scored.
@@ -123,7 +123,7 @@ def spent(routing: Any, rerank: Any, n_projection: int, routing_dim: int, dim: i
     return routing * np.float64(routing_dim) / dim + (n_projection + rerank)
 
 
-def _refuse(k: int) -> NoReturn:
+def _refuse_k(k: int) -> NoReturn:
     if k < 1:
         raise ValueError(f"expected k of at least 1, got {k}")
     raise ValueError(f"expected k of at most {MAX_K}, got {k}")
@@ -143,7 +143,7 @@ def _checked_slack(slack: float, ef: int | None, space: RoutingSpace) -> float:
 
 
 def _checked_rerank(rerank: int, space: RoutingSpace) -> int:
-    """Vertices to rerank if so many are asked for: none where scores are true distances."""
+    """The given rerank, checked; 0 in spaces whose scores are true distances."""
     rerank = index_of(rerank)
     if rerank < 0:
         raise ValueError(f"expected rerank of at least 0, got {rerank}")
@@ -158,7 +158,7 @@ def _checked_rerank(rerank: int, space: RoutingSpace) -> int:
 
 
 def _routing(budget: int | None, rerank: int, space: RoutingSpace) -> int:
-    """Routing vectors that a budget pays for; None for the default budget."""
+    """Number of routing vectors that a budget allows; None for the default budget."""
     n_projection = space.n_projection
     if budget is None:
         budget = max(DEFAULT_BUDGET, 2 * (rerank + n_projection))

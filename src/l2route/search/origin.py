@@ -9,8 +9,8 @@ from l2route.files.memory import aligned
 from l2route.search.base import BaseVectors
 from l2route.search.space import RoutingSpace
 
-N_OWN = 10_000
-"""Most vectors that the origin of a space is fitted on."""
+N_FITTED = 10_000
+"""Largest number of vectors to fit the origin of a space on."""
 
 
 def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
@@ -18,24 +18,24 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
 
     A vector added to all rows and a number added to all biases change no ranks, so training leaves
     them undetermined. Both are fitted here together with the origin, by least squares. The origin
-    is None where the metric is no distance or where what was learned does not resemble one.
+    is None where the metric is no distance or where the learned scores do not resemble one.
 
-    Rows proportional to the vectors need only the factor of proportion, so the fit starts there and
-    is regularised towards it. Where vectors hardly vary, along an axis or in length, the data do
-    not determine the fit, and an unregularised one could be arbitrarily large; such values in rows
-    or biases would leave float32 no digits for the scores.
+    Rows proportional to the vectors need only the factor of proportionality, so the fit starts
+    there and is regularised towards it. Where vectors hardly vary, along an axis or in length, the
+    data do not determine the fit, and an unregularised one could be arbitrarily large; such values
+    in rows or biases would leave float32 no digits for the scores.
     """
     if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
         return replace(space, origin=None)
-    every = -(-len(base.rows) // N_OWN)
-    vectors, matrix = base.vectors()[::every], space.query_matrix
+    step = -(-len(base.rows) // N_FITTED)
+    vectors, matrix = base.vectors()[::step], space.query_matrix
     queries = (vectors if matrix is None else vectors @ matrix.T).astype(np.float64)  # [n, dim]
     if not queries.any():
         return replace(space, origin=None)
-    mean, row_mean = queries.mean(axis=0), space.rows[::every, : space.dim].mean(axis=0, dtype="f8")
+    mean, row_mean = queries.mean(axis=0), space.rows[::step, : space.dim].mean(axis=0, dtype="f8")
     bias = np.zeros(len(base.rows), dtype=np.float32) if space.bias is None else space.bias
-    rows = space.rows[::every, : space.dim] - row_mean  # [n, dim]
-    own = np.einsum("nd,nd->n", rows, queries) + bias[::every]  # [n]
+    rows = space.rows[::step, : space.dim] - row_mean  # [n, dim]
+    own = np.einsum("nd,nd->n", rows, queries) + bias[::step]  # [n]
     origin, tilt, constant = _origin_of(rows, queries - mean, own)
     if origin <= 0:  # rows point away from the vectors
         return replace(space, origin=None)
@@ -70,11 +70,14 @@ def _origin_of(
         return 1.0, np.zeros(centred.shape[1]), float(-own.mean())  # all equal: any scale fits
     start = np.einsum("nd,nd->", rows, centred) / squares.sum()
     size = np.sqrt(np.einsum("nd,nd->", rows, rows) / squares.sum())  # at least |start|
-    left = own - 0.5 * start * squares
-    unknown = size * np.column_stack([0.5 * squares, -centred.std(axis=0).max() * centred])
-    about = unknown - unknown.mean(axis=0)  # [n, dim + 1]
-    penalty = left.var() * np.eye(about.shape[1])
-    found = np.linalg.lstsq(about.T @ about + penalty, about.T @ (left - left.mean()))[0]
-    constant = unknown.mean(axis=0) @ found - left.mean()
-    tilt = size * centred.std(axis=0).max() * found[1:]
-    return float(start + size * found[0]), tilt, float(constant)
+    residual = own - 0.5 * start * squares
+    features = size * np.column_stack([0.5 * squares, -centred.std(axis=0).max() * centred])
+    varying = features - features.mean(axis=0)  # [n, dim + 1]
+    penalty = residual.var() * np.eye(varying.shape[1])
+    solution = np.linalg.lstsq(
+        varying.T @ varying + penalty,
+        varying.T @ (residual - residual.mean()),
+    )[0]
+    constant = features.mean(axis=0) @ solution - residual.mean()
+    tilt = size * centred.std(axis=0).max() * solution[1:]
+    return float(start + size * solution[0]), tilt, float(constant)

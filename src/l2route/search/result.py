@@ -10,14 +10,14 @@ from l2route.search.limits import spent
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Vertices visited, in order; those of query i are at offsets[i] to offsets[i + 1]."""
+    """Visited vertices in order; query i has those from offsets[i] up to offsets[i + 1]."""
 
     offsets: NDArray[np.int64]
     """[n_queries + 1]"""
     vertices: NDArray[np.int32]
-    """Row numbers of all queries' vertices."""
+    """Row numbers of the vertices visited by all queries [n_visited]."""
     hops: NDArray[np.int32]
-    """Hop in which each vertex was visited; 0 for entry vertices."""
+    """Hop in which each vertex was visited, 0 for entry points [n_visited]."""
 
     def of(self, query: int) -> NDArray[np.int32]:
         """Vertices that one query visited, in order."""
@@ -41,6 +41,7 @@ class SearchResult:
     dim: int
     """Dimension of the queries."""
     trace: Trace | None = None
+    """Visited vertices, if they were requested."""
 
     @property
     def n_routing(self) -> NDArray[np.int32]:
@@ -56,7 +57,7 @@ class SearchResult:
 
     @property
     def n_hops(self) -> NDArray[np.int32]:
-        """Vertices expanded, those of upper layers included [n_queries]."""
+        """Vertices expanded, including those in upper layers [n_queries]."""
         row: NDArray[np.int32] = self.counts[2]
         return row
 

@@ -1,4 +1,4 @@
-"""Routing vectors as the core reads them, with copies of neighbours' vectors if asked for."""
+"""Routing vectors as the core reads them, with copies of neighbours' vectors if inlined."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ from l2route.search.layout import aligned_rows, padded_dim
 from l2route.search.space import Codes, RoutingSpace
 
 MAX_INLINED = 2**31 - 1
-"""Most neighbours, over all lists, whose copies the core can number."""
+"""Largest total length of neighbour lists that can be inlined: the core has 32-bit numbers."""
 
 
 def check_inlined(graph: Graph) -> None:
@@ -32,7 +32,7 @@ def rows_of_space(graph: Graph, space: RoutingSpace, simd: str = "auto") -> _cor
     near = None
     if space.inlined:
         check_inlined(graph)
-        ids = np.maximum(graph.neighbors.ravel(), 0)  # where a list has no neighbour, any row
+        ids = np.maximum(graph.neighbors.ravel(), 0)  # any row in place of -1
         bias = None if space.bias is None else space.bias[ids]
         near = _core_rows(aligned_rows(space.rows, ids), bias, space, simd, None)
     return _core_rows(space.rows, space.bias, space, simd, near)

@@ -17,7 +17,7 @@ from l2route.search.rows import inlined_bytes, rows_of_space
 from l2route.search.space import RoutingSpace
 
 MAX_THREADS = 1024
-"""Most threads that a search starts."""
+"""Maximum number of threads of a search."""
 FEW_ANSWERS = 2**20
 """Answers of one call, over all queries, up to which free memory is not checked."""
 SHARE_FOR_ANSWERS = 4
@@ -39,8 +39,8 @@ def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
 class Plan:
     """A search with everything fixed but the queries; any number of threads may share it.
 
-    A plan keeps the graph, the vectors and the labels that it was made from in memory. Its answers
-    do not change when the index does.
+    A plan keeps its graph, vectors and labels in memory. Its answers do not change when the index
+    does.
     """
 
     __slots__ = ("_core", "_costs", "dim", "k")
@@ -65,12 +65,12 @@ class Plan:
         return SearchResult(*found[:3], *self._costs, Trace(*found[3:]))
 
     def _rows(self, queries: object) -> NDArray[np.float32]:
-        """Queries as the core takes them; it checks their values itself."""
+        """Queries as contiguous float32; the core checks shape and values of those that are."""
         if type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.flags.c_contiguous:
             return queries
         given = as_array("queries", queries)
         several = given[None] if given.ndim == 1 else given
-        return check_vectors("queries", several, self.dim, may_be_none=True)
+        return check_vectors("queries", several, self.dim, may_be_empty=True)
 
     def _check_memory(self, n_queries: int) -> None:
         n_bytes = n_queries * self.k * (np.int64().nbytes + np.float32().nbytes)
@@ -87,9 +87,9 @@ class Searcher:
 
     Args:
         graph: the graph to walk.
-        space: what steers the walk.
-        base: original vectors; answers are reranked by them where routing scores are not true.
-        simd: kernel to use, of `l2route._core.simd_levels()`.
+        space: the space whose scores steer the walk.
+        base: original vectors; answers are reranked by them unless the space is exact.
+        simd: kernel to use, one of `l2route._core.simd_levels()`, or auto.
     """
 
     def __init__(
@@ -97,14 +97,14 @@ class Searcher:
     ) -> None:
         if not graph.n_vertices == len(space.rows) == len(base.rows):
             raise ValueError(
-                f"expected as many routing vectors and vectors as vertices, "
-                f"got {len(space.rows)}, {len(base.rows)} and {graph.n_vertices}"
+                f"expected {graph.n_vertices} routing vectors and vectors, one per vertex, "
+                f"got {len(space.rows)} and {len(base.rows)}"
             )
         matrix = space.query_matrix
         if matrix is not None and matrix.shape[1] != base.dim:
             raise ValueError(f"expected a query matrix [*, {base.dim}], got {matrix.shape}")
         if matrix is None and space.dim != base.dim:
-            raise ValueError(f"expected a query matrix from {base.dim} to {space.dim} dimensions")
+            raise ValueError(f"expected a query matrix [{space.dim}, {base.dim}], got none")
         _check_exact(space, base)
         self.graph, self.space, self.base = graph, space, base
         self.reranks = not space.is_exact

@@ -1,4 +1,4 @@
-"""Settings that reach a recall, and the recall that smaller vectors lose."""
+"""Settings that reach a recall, and the loss of recall by compression."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ LOSS_K, LOSS_EF = 10, 64
 """Answers per query and beam width at which the loss of compression is measured."""
 
 
-@dataclass(frozen=True)  # without slots, so that `limits` are made once
+@dataclass(frozen=True)  # without slots, so that `limits` can be cached
 class Setting:
     """Limits that reach a recall in one space, by beam width or by slack."""
 
@@ -22,22 +22,22 @@ class Setting:
     k: int
     """Answers per query."""
     target: float
-    """Recall@k asked for."""
+    """Requested recall@k."""
     rerank: int
     """True distances at the end; 0 where routing scores are true distances."""
     recall: float
     """Recall@k measured on the validation queries."""
     ef: int | None = None
-    """Beam width, unless there is a slack."""
+    """Beam width; None if there is a slack."""
     slack: float | None = None
-    """Slack, unless there is a beam width."""
+    """Slack; None if there is a beam width."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"expected a setting with k of at least 1, got {self.k}")
         if self.rerank < 0:
             raise ValueError(f"expected a setting with rerank of at least 0, got {self.rerank}")
-        widths = [each for each in (self.ef, self.slack) if each is not None]
+        widths = [width for width in (self.ef, self.slack) if width is not None]
         if len(widths) != 1:
             got = f"ef {self.ef} and slack {self.slack}"
             raise ValueError(f"expected a setting with either ef or slack, got {got}")
@@ -54,20 +54,22 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Recall@k on validation queries before and after routing vectors were made smaller."""
+    """Recall@k on validation queries before and after compression."""
 
     space: str
-    """Name of the space of the smaller vectors."""
+    """Name of the compressed space."""
     k: int
     """Answers per query."""
     ef: int
     """Beam width."""
     before: float
+    """Recall@k of the source space."""
     after: float
+    """Recall@k of the compressed space."""
 
     @classmethod
     def of(cls, before: Searcher, after: Searcher, validation: Validation) -> "Loss":
-        """Measure both on the validation queries."""
+        """Measure the recall of two searchers on the validation queries."""
         k = min(LOSS_K, validation.neighbors.shape[1])
         recall = validation.judge(before.base, k)
         recalls = [

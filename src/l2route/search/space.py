@@ -1,4 +1,4 @@
-"""Routing spaces: the vectors that guide a walk, and what a search with them costs."""
+"""Routing spaces: the vectors that guide a walk."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +16,7 @@ ROW_TYPES = (*BASE_TYPES, "uint8")
 LEARNED = "learned"
 """Prefix of the names of learned spaces."""
 MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
-"""Most dimensions that codes may have, by bits. The core sums products of codes and query codes,
+"""Largest dimension of codes, by bits. The core sums products of codes and query codes,
 which are at most 127, in 32-bit integers."""
 
 
@@ -45,7 +45,7 @@ class Codes:
 
 @dataclass(frozen=True, slots=True)
 class RoutingSpace:
-    """The vectors that guide a walk; training produces one, serving needs nothing else of it.
+    """The vectors that guide a walk: all that serving needs of a trained model.
 
     The original space is the plain graph search, a PCA space is the paper's compressed baseline.
     """
@@ -66,13 +66,13 @@ class RoutingSpace:
     rerank: int = 32
     """Default number of vertices to rerank, where scores are not true distances."""
     codes: Codes | None = None
-    """What the codes in `rows` stand for; None for floats."""
+    """The values of the codes in `rows`; None if they are floats."""
     inlined: bool = False
-    """Whether a searcher stores copies of each vertex's neighbours' vectors side by side. It takes
-    as many more rows as there are neighbours, and reads memory in longer runs."""
+    """Whether a searcher keeps copies of the vectors of a vertex's neighbours side by side, so that
+    memory is read in longer runs. It takes one more row per place in the neighbour lists."""
     origin: float | None = None
-    """`score + origin·|q|²/2` is proportional to the squared distance; None: scores are not
-    distances, and slack is refused."""
+    """`score + origin·|q|²/2` is proportional to the squared distance. None if scores are not
+    distances; a slack is then refused."""
     is_exact: bool = False
     """Whether scores are the true distances to the original vectors, so that nothing is reranked.
     True for `original_space`."""
@@ -91,9 +91,13 @@ class RoutingSpace:
             )
         if self.bias is not None and self.bias.shape != (len(self.rows),):
             raise ValueError(f"expected a bias [{len(self.rows)}], got {self.bias.shape}")
-        changed = (self.query_matrix, self.bias, self.codes)
-        if self.is_exact and any(each is not None for each in changed):
-            raise ValueError("expected an exact space without query matrix, bias and codes")
+        names = ("query_matrix", "bias", "codes")
+        changed = [name for name in names if getattr(self, name) is not None]
+        if self.is_exact and changed:
+            got = ", ".join(changed)
+            raise ValueError(
+                f"expected an exact space without query matrix, bias and codes, got {got}"
+            )
 
     def _check_rows(self) -> None:
         if self.dim < 1:
@@ -125,7 +129,7 @@ class RoutingSpace:
 
 
 def check_coded_dim(dim: int, bits: int) -> None:
-    """Refuse so many dimensions that sums of products of codes would overflow."""
+    """Refuse a dimension at which sums of products of codes would overflow 32 bits."""
     if dim > MAX_CODED_DIMS[bits]:
         most = f"{MAX_CODED_DIMS[bits]:,}"
         raise ValueError(f"expected codes of at most {most} dimensions, got {dim:,}")

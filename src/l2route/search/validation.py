@@ -13,11 +13,11 @@ from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 
 DEPTH = 100
-"""Most true neighbours kept of each query."""
+"""Maximum number of true neighbours kept per query."""
 N_KEPT = 2000
-"""Most queries kept."""
+"""Maximum number of queries kept."""
 FEW_QUERIES = 200
-"""Fewer validation queries than this get a warning: their recall is too uncertain."""
+"""Fewer validation queries cause a warning, because their recall is too uncertain."""
 SHARE_INSIDE = 0.05
 """Largest share of validation queries that may be vectors of the index without a warning."""
 SAME = 1e-6
@@ -29,7 +29,7 @@ largest value."""
 class Validation:
     """Queries and their true neighbours, by row number.
 
-    Of equal vectors at the k-th distance only some may be listed.
+    Of several vectors at the distance of the last neighbour only some may be listed.
     """
 
     queries: NDArray[np.float32]
@@ -61,7 +61,7 @@ class Validation:
         return cls(kept, truth.ids.astype(np.int32))
 
     def judge(self, base: BaseVectors, k: int) -> Callable[[NDArray[np.int64]], float]:
-        """Return a function from answers to recall@k; ties count.
+        """Return a function that computes the recall@k of answers.
 
         Args:
             base: the original vectors.
@@ -69,7 +69,7 @@ class Validation:
 
         Returns:
             A function of answers by row number [n_queries, k]. An answer counts if it is as near
-            as the k-th true neighbour.
+            as the k-th true neighbour, whichever vertex it is.
         """
         nearest = base.exact_distances(self.queries, self.neighbors[:, :k])
 
@@ -91,21 +91,21 @@ def warn_of_doubts(validation: Validation, base: BaseVectors, stacklevel: int = 
 
 def doubts(validation: Validation, base: BaseVectors) -> list[str]:
     """Reasons why recalls measured on validation queries may not hold for other queries."""
-    found, n = [], len(validation.queries)
+    reasons, n = [], len(validation.queries)
     if n < FEW_QUERIES:
         error = 1.96 * np.sqrt(0.95 * 0.05 / n)
-        found.append(
+        reasons.append(
             f"a recall of 0.95 measured on {n} validation queries is only known to ±{error:.3f}; "
             f"expected at least {FEW_QUERIES} distinct queries held out from learning"
         )
     n_inside = int(_are_in_base(validation, base).sum())
     if n_inside > SHARE_INSIDE * n:
-        found.append(
+        reasons.append(
             f"{n_inside} of {n} validation queries are vectors of the index: they find themselves "
             "first, so recalls and settings measured on them hold for such queries only; expected "
             "queries like those of users"
         )
-    return found
+    return reasons
 
 
 def _are_in_base(validation: Validation, base: BaseVectors) -> NDArray[np.bool_]:

@@ -1,1 +1,1 @@
-"""The state of an index: its content, its changes, and its directory."""
+"""The state of an index: its content, its changes and its files."""

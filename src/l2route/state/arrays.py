@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 def required_array(
     arrays: Mapping[str, NDArray[Any]], name: str, dtypes: Sequence[str], n_axes: int
 ) -> NDArray[Any]:
-    """The array of that name."""
+    """Return the array of that name, or refuse its absence, dtype or number of axes."""
     if name not in arrays:
         raise ValueError(f"expected an array {name}, got {', '.join(arrays) or 'none'}")
     array = arrays[name]
@@ -22,5 +22,5 @@ def required_array(
 def optional_array(
     arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, n_axes: int
 ) -> NDArray[Any] | None:
-    """The array of that name, or None if there is none."""
+    """Return the array of that name, or None if there is none."""
     return required_array(arrays, name, (dtype,), n_axes) if name in arrays else None

@@ -24,8 +24,8 @@ def build_state(
         vectors: base vectors.
         metric: l2, ip or cosine.
         options: the graph to build.
-        pca_dim: build on, and route by, that many principal components.
-        refines: whether the graph is refined; otherwise lost vertices are connected only.
+        pca_dim: build on, and route by, that many principal components; None for the vectors.
+        refines: whether to refine the graph; otherwise only unreachable vertices are connected.
         progress: called while the graph is built, and again while it is refined.
     """
     base = BaseVectors.of(vectors, check_metric(metric))

@@ -24,7 +24,7 @@ from l2route.state.state import IndexState
 
 
 def validated(state: IndexState, validation: Validation) -> IndexState:
-    """Replace the validation queries; settings measured on others are dropped."""
+    """Replace the validation queries and drop all settings, which were measured on others."""
     return replace(state, validation=validation, settings={})
 
 
@@ -34,15 +34,15 @@ def learned(state: IndexState, space: RoutingSpace | None, validation: Validatio
     Args:
         state: the state that was learned on.
         space: the learned space; None if it is not better than the present ones.
-        validation: queries held out from training. They are kept with the space, or if the state
-            has none.
+        validation: queries held out from training. They replace those of the state if there is a
+            new space or if the state has none.
     """
     after = state
     if space is not None or state.validation is None:
         after = validated(state, validation)
     if space is None:
         return after
-    others = [each for each in after.spaces[1:] if not each.name.startswith(LEARNED)]
+    others = [other for other in after.spaces[1:] if not other.name.startswith(LEARNED)]
     return after.with_spaces(after.base, [*others, space])
 
 
@@ -65,10 +65,10 @@ def compressed(
     if routing is None:
         after = state.with_spaces(base, state.spaces[1:])
         return after if vectors is None else _with_loss(after, source, source.space.name)
-    made = replace(compress_space(source.space, routing), inlined=inlined)
-    replaced = (source.space.name, made.name)
-    kept = [each for each in state.spaces[1:] if each.name not in replaced]
-    return _with_loss(state.with_spaces(base, [*kept, made]), source, made.name)
+    smaller = replace(compress_space(source.space, routing), inlined=inlined)
+    replaced = (source.space.name, smaller.name)
+    kept = [other for other in state.spaces[1:] if other.name not in replaced]
+    return _with_loss(state.with_spaces(base, [*kept, smaller]), source, smaller.name)
 
 
 def _with_loss(state: IndexState, before: Searcher, space: str) -> IndexState:
@@ -108,7 +108,7 @@ def refined(
 def renumbered(state: IndexState) -> IndexState:
     """Renumber the vertices in breadth-first order: `RoutingIndex.renumber`.
 
-    Answers keep their ids. Searches visit the same vertices, so settings and losses stay.
+    Answers keep their ids. Searches visit the same vertices, so settings and losses remain valid.
     """
     order = breadth_first_order(state.graph)
     base = renumber_base(state.base, order)

@@ -26,7 +26,7 @@ class Current:
 
     @contextmanager
     def changing(self) -> Iterator[IndexState]:
-        """Keep other changes out, and give the state to change; `swap` puts in the new one."""
+        """Hold the lock of changes, and yield the current state; call `swap` with the new one."""
         if self._changer == get_ident():
             raise RuntimeError("expected one change of an index at a time, got one within another")
         with self._change:
@@ -37,12 +37,12 @@ class Current:
                 self._changer = None
 
     def change(self, step: Callable[[IndexState], IndexState]) -> None:
-        """Replace the state by the one that a function makes of it."""
+        """Replace the state by the result of a function of it."""
         with self.changing() as before:
             self.swap(before, step(before))
 
     def swap(self, before: IndexState, after: IndexState) -> None:
-        """Put in the state made from `before`, with settings that were measured meanwhile."""
+        """Replace the state `before` by `after`, and add settings that were measured meanwhile."""
         with self._swap:
             self.state = after.with_settings_of(self.state, before)
 
@@ -64,8 +64,8 @@ class Current:
         return setting
 
     def add_setting(self, measured: IndexState, setting: Setting) -> None:
-        """Keep a setting measured on a state, if it holds for the current one."""
+        """Keep a setting measured on a state if it is valid for the current one."""
         key = (setting.space, setting.k, setting.target)
-        found = replace(measured, settings={**measured.settings, key: setting})
+        with_setting = replace(measured, settings={**measured.settings, key: setting})
         with self._swap:
-            self.state = self.state.with_settings_of(found, self.state)
+            self.state = self.state.with_settings_of(with_setting, self.state)

@@ -1,4 +1,4 @@
-"""Facts about an index, in plain values."""
+"""The summary of an index, in plain values."""
 
 from dataclasses import asdict
 from typing import Any

@@ -24,25 +24,25 @@ from l2route.state.state import IndexState
 Arrays = Mapping[str, NDArray[Any]]
 Record = TypeVar("Record", Setting, Loss)
 DAMAGED = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
-"""Errors of reading what `write_state` did not write."""
+"""Errors that a damaged or forged directory can cause."""
 
 
 def write_state(path: Path, state: IndexState) -> None:
     """Write a state into a directory; if that is interrupted, the index there stays readable.
 
-    A state with numbers that `read_state` would refuse is refused before anything is written.
+    A state with values that `read_state` would refuse is refused before anything is written.
     """
     _check_values(state)
     write_index(path, _meta_of(state), state.arrays())
 
 
 def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> IndexState:
-    """Read the state that `write_state` wrote, and check it: a directory may hold anything.
+    """Read and check a state that `write_state` wrote; the directory is not trusted.
 
     Args:
         path: the directory.
         mmap: map the arrays instead of reading them.
-        verify: compare every array with its checksum, and check every number.
+        verify: compare every array with its checksum, and check every value.
     """
     meta, arrays = read_index(path, mmap=mmap, verify=verify)
     try:
@@ -118,19 +118,19 @@ def _validation_of(arrays: Arrays, base: BaseVectors) -> Validation | None:
 
 
 def _check_values(state: IndexState) -> None:
-    """Refuse numbers that are not finite, padding that is not zero, and codes out of range."""
+    """Refuse values that are not finite, padding that is not zero, and codes out of range."""
     for name, array in state.arrays().items():
         row = first_nonfinite_row(array.reshape(len(array), -1))
         if row is not None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
     rows = {"vectors": (state.base.rows, state.base.dim)}
     for i, space in enumerate(state.spaces[1:]):
-        if space.codes is None or space.codes.bits == 8:  # every byte is two valid 4-bit codes
+        if space.codes is None or space.codes.bits == 8:  # any byte is two valid codes of 4 bits
             rows[f"space{i}_rows"] = (space.rows, space.dim)
     for name, (array, dim) in rows.items():
         padding = np.flatnonzero(array[:, dim:].any(axis=1))
         if len(padding):
-            got = f"others in row {padding[0]}"
+            got = f"other values in row {padding[0]}"
             raise ValueError(f"expected {name} padded with zeros beyond dimension {dim}, got {got}")
         if array.dtype == np.uint8 and array.max() > LARGEST_CODES[8]:
             got = array.max()

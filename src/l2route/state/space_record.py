@@ -23,7 +23,7 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
 
 
 def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
-    """A space without its arrays, in plain values: for meta.json and `RoutingIndex.info`."""
+    """The plain values of a space, without its arrays, for meta.json and `RoutingIndex.info`."""
     return {
         "name": space.name,
         "dim": space.dim,
@@ -53,7 +53,7 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
 
 
 def _codes_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Codes | None:
-    """What the codes of the i-th space stand for; None if its rows are floats."""
+    """Bits, offset and scale of the codes of the i-th space; None if its rows are floats."""
     names = [name for name in (f"space{i}_lowest", f"space{i}_steps") if name in arrays]
     if not names:
         return None

@@ -1,4 +1,4 @@
-"""IndexState: everything that an index holds at one moment, frozen."""
+"""IndexState: the immutable content of an index."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ SettingKey = tuple[str, int, float]
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
 class IndexState:
-    """An index at one moment. A state is never modified: each change makes a new one."""
+    """The content of an index. A state is never modified: each change makes a new one."""
 
     base: BaseVectors
     graph: Graph
     searchers: dict[str, Searcher]
-    """By the name of their space: the original space first, the default space last."""
+    """Searchers by the name of their space: the original space first, the default space last."""
     labels: NDArray[np.int64] | None = None
     """Id of each vertex in answers [n], distinct and not −1; None for row numbers."""
     validation: Validation | None = None
     """Queries on which settings are measured."""
     settings: Mapping[SettingKey, Setting] = field(default_factory=dict)
+    """Settings measured so far, by space, k and recall."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
-    """By the name of the compressed space."""
+    """Losses of recall by compression, by the name of the compressed space."""
 
     def __post_init__(self) -> None:
         if self.labels is not None:
@@ -53,10 +54,10 @@ class IndexState:
         losses: Sequence[Loss] = (),
     ) -> IndexState:
         """Make a searcher for the original space and for each of `spaces`."""
-        every = [original_space(base), *spaces]
-        searchers = {space.name: Searcher(graph, space, base) for space in every}
-        if len(searchers) != len(every):
-            names = [space.name for space in every]
+        all_spaces = [original_space(base), *spaces]
+        searchers = {space.name: Searcher(graph, space, base) for space in all_spaces}
+        if len(searchers) != len(all_spaces):
+            names = [space.name for space in all_spaces]
             raise ValueError(f"expected spaces with distinct names, got {names}")
         return cls(
             base,
@@ -64,8 +65,8 @@ class IndexState:
             searchers,
             labels,
             validation,
-            {(each.space, each.k, each.target): each for each in settings},
-            {each.space: each for each in losses},
+            {(setting.space, setting.k, setting.target): setting for setting in settings},
+            {loss.space: loss for loss in losses},
         )
 
     @property
@@ -74,7 +75,7 @@ class IndexState:
         return tuple(searcher.space for searcher in self.searchers.values())
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All arrays by the names that they are saved under."""
+        """All arrays, by the names under which they are saved."""
         arrays = {
             "vectors": self.base.rows,
             "neighbors": self.graph.neighbors,
@@ -106,10 +107,14 @@ class IndexState:
         return self.searchers[space]
 
     def rivals(self, dim: int | None) -> list[RoutingSpace]:
-        """Spaces that a learned space of dimension `dim` must beat, beside the plain one."""
+        """Spaces that a learned space must beat, beside the plain space of its dimension.
+
+        Args:
+            dim: dimension of the learned space; None for that of the vectors.
+        """
         is_short = dim is not None and dim != self.base.dim
-        original, used = self.spaces[0], self.spaces[-1]
-        return [original] * is_short + [used] * (used is not original)
+        original, default = self.spaces[0], self.spaces[-1]
+        return [original] * is_short + [default] * (default is not original)
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
@@ -143,19 +148,19 @@ class IndexState:
         )
 
     def with_settings_of(self, other: IndexState, before: IndexState) -> IndexState:
-        """Add the settings that `other` has and `before` had not, where they still hold.
+        """Add the settings that `other` has, `before` has not, and that are valid for this state.
 
-        A setting holds if the searcher and the validation queries that it was measured with are
-        those of this state.
+        A setting is valid if this state has the searcher and the validation queries with which it
+        was measured.
         """
-        found = {
+        new = {
             key: setting
             for key, setting in other.settings.items()
             if key not in before.settings
             and self.validation is other.validation
             and self.searchers.get(key[0]) is other.searchers[key[0]]
         }
-        return replace(self, settings={**self.settings, **found}) if found else self
+        return replace(self, settings={**self.settings, **new}) if new else self
 
 
 def check_labels(labels: NDArray[np.int64], n_vertices: int) -> None:

@@ -1,4 +1,4 @@
-"""The steps of `l2route.build` that decide: learn, compress, and measuring what each brings."""
+"""The steps of `l2route.build` that make decisions: learning, compression and measurement."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -30,20 +30,20 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 N_HELD_OUT = 1000
-"""Base vectors that stand in for queries where there are none; at most a tenth of all vectors."""
+"""Base vectors held out as queries if there is no query log; at most a tenth of all vectors."""
 LOST_TO_ROUNDING = 0.005
-"""Recall that half floats may lose against the original vectors."""
+"""Recall, by distances between the original vectors, that rounding to float16 may lose."""
 N_TIMED = 3
-"""Times that the validation queries are searched to time them; the fastest counts."""
+"""Number of timed passes over the validation queries; the fastest counts."""
 
 Half = Literal["float16"]
 Judge = Callable[[NDArray[np.int64]], float]
-"""From answers by row number to their recall@k."""
+"""Recall@k of answers by row number [n_queries, k]."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The cheapest setting that reaches the recall, and what it costs."""
+class _Reached:
+    """The cheapest setting that reaches the recall, and its search cost."""
 
     setting: Setting
     cost: Cost
@@ -51,19 +51,19 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Why there is no such setting, or why it is not used."""
+    """Why no setting reaches the recall, or why a compression is not used."""
 
     reason: str
 
 
-class Session:
-    """One build: what it learns from and measures on, and what it found so far.
+class Builder:
+    """The steps of one build, with its query log and the measurements so far.
 
     Args:
-        recipe: what to make.
+        recipe: options of the build.
         log: query log [n_queries, dim], if there is one.
-        neighbors: true neighbours of the queries, if they are known.
-        progress: called while true neighbours are found.
+        neighbors: true neighbours of the queries, row numbers [n_queries, at least k], if known.
+        progress: called while the true neighbours of the log are computed.
         on_event: called after every validation of learning.
     """
 
@@ -81,14 +81,15 @@ class Session:
         self.learned: Report | None = None
         self.steps: list[Step] = []
         self._notes: dict[str, str] = {}
-        self._waiting: list[tuple[Step, Graph]] = []
-        self._found: _Found | _Refused = _Refused("nothing was measured")
+        self._unmeasured: list[tuple[Step, Graph]] = []
+        self._outcome: _Reached | _Refused = _Refused("nothing was measured")
         self._n_measured = 0
         self._doubts: list[str] = []
-        self._measured, self._counted = 0.0, 0.0  # seconds of measuring, those of past steps
+        self._measuring_seconds = 0.0
+        self._deducted_seconds = 0.0  # measuring time up to the end of the previous step
 
     def learn(self, index: RoutingIndex) -> RoutingIndex:
-        """Learn from the log if it is long enough; choose the validation queries in any case."""
+        """Learn from the log if it is long enough, and choose the validation queries."""
         self._notes["learn"] = self._learn(index)
         if self.distinct is None:
             return index
@@ -96,21 +97,22 @@ class Session:
         kept = 0 if index.validation is None else len(index.validation.queries)
         if not is_kept and kept < min(N_KEPT, len(self.distinct)):
             order = np.random.default_rng(self.recipe.seed).permutation(len(self.distinct))
-            index.validate_with(self.distinct[order[:N_KEPT]])  # nothing was learned from them
+            # no learned space is used, so queries that were trained on may validate
+            index.validate_with(self.distinct[order[:N_KEPT]])
         return index
 
     def _learn(self, index: RoutingIndex) -> str:
-        """Learn, and say how that went."""
+        """Learn, and return the note for the report."""
         recipe = self.recipe
         if self.distinct is None:
-            return "not done, since there are no queries to learn from"
+            return "skipped: there are no queries to learn from"
         if recipe.minutes == 0:
-            return "not done, since it was given no time"
+            return "skipped: its time limit is 0 minutes"
         if len(self.distinct) < FEW_QUERIES:
             n = len(self.distinct)
             return (
-                f"not done, since it takes {FEW_QUERIES} distinct queries to learn and measure; "
-                f"the log has {n}, which are all measured on"
+                f"skipped: expected at least {FEW_QUERIES} distinct queries to learn and measure, "
+                f"got {n}, which are all used to measure"
             )
         try:
             self.learned = index.learn(
@@ -126,90 +128,93 @@ class Session:
                 on_event=self.on_event,
             )
         except (OutOfReachError, ImportError) as error:
-            return f"not done: {error}"
+            return f"skipped: {error}"
         return str(self.learned)
 
     def compress(self, index: RoutingIndex) -> RoutingIndex:
-        """Use the smallest element types, from those asked for up, that pay."""
-        before, refused = self._found, list[str]()
+        """Compress to the smallest element types, from `recipe.routing` up, that are accepted."""
+        before, rejected = self._outcome, list[str]()
         for routing, vectors in _candidates(self.recipe.routing):
             with self._measuring():
-                tried = self._tried(index, routing, vectors, before)
+                outcome = self._try_compression(index, routing, vectors, before)
             types = f"{routing} routing vectors and {vectors or 'float32'} original vectors"
-            if isinstance(tried, _Found):
+            if isinstance(outcome, _Reached):
                 index.compress(routing, vectors=vectors)
-                self._found = tried
-                self._notes["compress"] = "; ".join([*refused, f"{types}: kept"])
+                self._outcome = outcome
+                self._notes["compress"] = "; ".join([*rejected, f"{types}: kept"])
                 break
-            refused.append(f"{types}: {tried.reason}")
+            rejected.append(f"{types}: {outcome.reason}")
         else:
-            self._notes["compress"] = "; ".join([*refused, "vectors stay float32"])
-        if isinstance(self._found, _Found):
-            index.keep(self._found.setting)
+            self._notes["compress"] = "; ".join([*rejected, "vectors stay float32"])
+        if isinstance(self._outcome, _Reached):
+            index.keep(self._outcome.setting)
         return index
 
-    def _tried(
+    def _try_compression(
         self,
         index: RoutingIndex,
         routing: Compression,
         vectors: Half | None,
-        before: _Found | _Refused,
-    ) -> _Found | _Refused:
-        """Compress a copy, and see whether it reaches the recall and reads fewer bytes."""
-        view = self._view(index, index.graph)
-        if view is None:
-            return _Refused("nothing to measure the recall on")
-        assert view.validation is not None
-        trial = RoutingIndex(view.base, view.graph, view.spaces[1:], validation=view.validation)
+        before: _Reached | _Refused,
+    ) -> _Reached | _Refused:
+        """Compress a copy; refuse it if it misses the recall or queries read no fewer bytes."""
+        measured = self._index_to_measure(index, index.graph)
+        if measured is None:
+            return _Refused("there are too few vectors to measure the recall")
+        validation = measured.validation
+        assert validation is not None
+        trial = RoutingIndex(measured.base, measured.graph, measured.spaces[1:], None, validation)
         try:
             trial.compress(routing, vectors=vectors)
         except ValueError as error:  # values beyond half floats, dimensions beyond codes
             return _Refused(f"not possible: {error}")
-        found = self._cheapest(trial, view.validation.judge(view.base, self.recipe.k))
-        if isinstance(found, _Refused):
-            return found
-        if found.cost.recall < self.recipe.recall - LOST_TO_ROUNDING:
-            return _Refused(f"rounding leaves a recall of {found.cost.recall:.4f}")
-        if isinstance(before, _Found) and found.cost.bytes_read >= before.cost.bytes_read:
-            return _Refused(f"queries would read {found.cost.bytes_read:,.0f} bytes, no fewer")
-        return found
+        outcome = self._measure(trial, validation.judge(measured.base, self.recipe.k))
+        if isinstance(outcome, _Refused):
+            return outcome
+        cost = outcome.cost
+        if cost.recall < self.recipe.recall - LOST_TO_ROUNDING:
+            return _Refused(f"rounding leaves a recall of {cost.recall:.4f}")
+        if isinstance(before, _Reached) and cost.bytes_read >= before.cost.bytes_read:
+            return _Refused(f"queries would read {cost.bytes_read:,.0f} bytes, no fewer")
+        return outcome
 
     def watch(self, step: str, seconds: float, index: RoutingIndex) -> None:
-        """Note a step; measure it once validation queries are known, which is after learning."""
-        own = seconds - (self._measured - self._counted)
+        """Record a step. The first two are measured after learning, which chooses the queries."""
+        own = seconds - (self._measuring_seconds - self._deducted_seconds)
         size = index.n_bytes / len(index)
-        self._waiting.append((Step(step, own, size, None, self._notes.get(step)), index.graph))
+        self._unmeasured.append((Step(step, own, size, None, self._notes.get(step)), index.graph))
         if step in ("build", "refine"):
             return
-        for each, graph in self._waiting:
+        for done, graph in self._unmeasured:
             with self._measuring():
-                cost = self._cost_after(each.name, index, graph)
-            self.steps.append(Step(each.name, each.seconds, each.bytes_per_vector, cost, each.note))
-        self._waiting, self._counted = [], self._measured
+                cost = self._cost_after(done.name, index, graph)
+            self.steps.append(replace(done, cost=cost))
+        self._unmeasured, self._deducted_seconds = [], self._measuring_seconds
 
     def _cost_after(self, step: str, index: RoutingIndex, graph: Graph) -> Cost | None:
-        """What a search costs after a step, if that is known."""
+        """Search cost after a step; None if the recall is not measured or not reached."""
         is_same = step == "learn" and (self.learned is None or not self.learned.is_better)
         if step != "compress" and not is_same:
-            view = self._view(index, graph, is_plain=step in ("build", "refine"))
-            if view is None:
+            measured = self._index_to_measure(index, graph, is_plain=step in ("build", "refine"))
+            if measured is None:
                 return None
-            if step == "renumber" and isinstance(self._found, _Found):
-                view.keep(self._found.setting)  # walks are the same, only faster
-            assert view.validation is not None
-            self._found = self._cheapest(view, view.validation.judge(view.base, self.recipe.k))
-        return self._found.cost if isinstance(self._found, _Found) else None
+            if step == "renumber" and isinstance(self._outcome, _Reached):
+                measured.keep(self._outcome.setting)  # renumbering changes no walk
+            assert measured.validation is not None
+            judge = measured.validation.judge(measured.base, self.recipe.k)
+            self._outcome = self._measure(measured, judge)
+        return self._outcome.cost if isinstance(self._outcome, _Reached) else None
 
-    def _cheapest(self, view: RoutingIndex, judge: Judge) -> _Found | _Refused:
-        """Find the setting that reaches the recall, and measure it on one thread."""
+    def _measure(self, index: RoutingIndex, judge: Judge) -> _Reached | _Refused:
+        """Find the setting that reaches the recall, and measure its cost on one thread."""
         recipe = self.recipe
-        assert view.validation is not None
-        queries = view.validation.queries
+        assert index.validation is not None
+        queries = index.validation.queries
         try:
-            setting = view.setting(recipe.recall, recipe.k, n_threads=recipe.n_threads)
+            setting = index.setting(recipe.recall, recipe.k, n_threads=recipe.n_threads)
         except OutOfReachError as error:
             return _Refused(str(error))
-        plan = view.plan(recipe.k, recall=recipe.recall, n_threads=1)
+        plan = index.plan(recipe.k, recall=recipe.recall, n_threads=1)
         seconds = []
         for _ in range(N_TIMED):
             begin = time.perf_counter()
@@ -218,15 +223,21 @@ class Session:
         cost = Cost(
             recall=judge(found.ids),
             n_scored=float(found.n_routing.mean()),
-            bytes_read=bytes_read(view.searcher(), found),
+            bytes_read=bytes_read(index.searcher(), found),
             microseconds=min(seconds) / len(queries) * 1e6,
         )
-        return _Found(setting, cost)
+        return _Reached(setting, cost)
 
-    def _view(
+    def _index_to_measure(
         self, index: RoutingIndex, graph: Graph, *, is_plain: bool = False
     ) -> RoutingIndex | None:
-        """The index to measure on, with validation queries; None if there are too few vectors."""
+        """An index with validation queries to measure; None if there are too few vectors.
+
+        Args:
+            index: the index at this step.
+            graph: the graph to measure, which may be that of an earlier step.
+            is_plain: route by the original vectors only.
+        """
         if self.distinct is None:
             return self._held_out(index, graph)
         assert index.validation is not None
@@ -236,16 +247,16 @@ class Session:
         return RoutingIndex(index.base, graph, spaces, validation=index.validation)
 
     def _held_out(self, index: RoutingIndex, graph: Graph) -> RoutingIndex | None:
-        """The index without some of its vectors, which are the queries."""
+        """The index without some of its vectors, which become the validation queries."""
         n = len(index)
         n_held = min(N_HELD_OUT, n // 10)
         if n_held < 1 or self.recipe.k > n - n_held:
-            self._doubts = [f"{n} vectors are too few to hold some out and measure a setting on"]
+            self._doubts = [f"{n} vectors are too few to hold some out: nothing was measured"]
             return None
         self._n_measured = n_held
         self._doubts = [
-            f"the setting was measured on {n_held:,} vectors, taken out of the graph first; it "
-            "holds for queries that are distributed like the vectors"
+            f"the setting was measured on {n_held:,} vectors held out of the graph; it holds for "
+            "queries that are distributed like the vectors"
         ]
         gone = np.zeros(n, dtype=bool)
         gone[np.random.default_rng(self.recipe.seed).permutation(n)[:n_held]] = True
@@ -262,13 +273,13 @@ class Session:
         try:
             yield
         finally:
-            self._measured += time.perf_counter() - begin
+            self._measuring_seconds += time.perf_counter() - begin
 
     def report(self, index: RoutingIndex) -> BuildReport:
-        """What was done. Warn if the recall is out of reach."""
-        setting = self._found.setting if isinstance(self._found, _Found) else None
-        if isinstance(self._found, _Refused) and self._n_measured:
-            self._doubts.append(f"no setting was found: {self._found.reason}")
+        """The report of the build. Warns if no setting reaches the recall."""
+        setting = self._outcome.setting if isinstance(self._outcome, _Reached) else None
+        if isinstance(self._outcome, _Refused) and self._n_measured:
+            self._doubts.append(f"no setting was found: {self._outcome.reason}")
             warnings.warn(self._doubts[-1], CalibrationWarning, stacklevel=4)
         return BuildReport(
             n_vectors=len(index),
@@ -278,7 +289,7 @@ class Session:
             n_distinct=0 if self.distinct is None else len(self.distinct),
             n_measured=self._n_measured,
             steps=tuple(self.steps),
-            measuring_seconds=self._measured,
+            measuring_seconds=self._measuring_seconds,
             setting=setting,
             learned=self.learned,
             doubts=tuple(self._doubts),
@@ -292,8 +303,8 @@ def _distinct(log: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
 
 def _candidates(routing: Routing) -> list[tuple[Compression, Half | None]]:
     """Element types of routing and original vectors to try, the smallest first."""
-    from_smallest: list[tuple[Compression, Half | None]] = []
-    for each in ROUTINGS[ROUTINGS.index(routing) :]:
-        if each != "float32":
-            from_smallest += [(each, "float16"), (each, None)]
-    return from_smallest
+    candidates: list[tuple[Compression, Half | None]] = []
+    for element_type in ROUTINGS[ROUTINGS.index(routing) :]:
+        if element_type != "float32":
+            candidates += [(element_type, "float16"), (element_type, None)]
+    return candidates
