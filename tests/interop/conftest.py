@@ -15,5 +15,5 @@ def vectors() -> NDArray[np.float32]:
 
 @pytest.fixture(scope="module")
 def queries() -> NDArray[np.float32]:
-    """Other vectors [50, 10]."""
+    """Queries [50, 10]."""
     return QUERIES

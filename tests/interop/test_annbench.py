@@ -1,4 +1,4 @@
-"""The module for ann-benchmarks and VIBE, run by stand-ins that call it as their runners do."""
+"""The adapter for ann-benchmarks and VIBE, called as their runners call it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = {"ann-benchmarks": "ann_benchmarks.algorithms", "vibe": "vibe.algorit
 
 
 def draw(n: int, seed: int) -> NDArray[np.float32]:
-    """Normal vectors."""
+    """Normal vectors [n, DIM]."""
     return np.random.default_rng(seed).normal(size=(n, DIM)).astype(np.float32)
 
 
@@ -35,10 +35,10 @@ def recall_of(found: Any, truth: NDArray[np.int64]) -> float:
 
 
 def combinations(runner: Runner, group: dict[str, Any], kind: str) -> list[list[Any]]:
-    """Arguments of a run group, as the runner makes them out of its file.
+    """The arguments of a run group, as the runner derives them from its configuration.
 
-    Both take `arg_groups` before `args`. Of `args` VIBE takes a mapping's values without their
-    names; where a mapping is meant, it has to stand in `arg_groups`.
+    Both runners prefer `arg_groups` to `args`. In `args` VIBE takes the values of a mapping without
+    their names, so mappings must be in `arg_groups`.
     """
     spec = group.get(f"{kind[:-1]}_groups", group.get(kind, []))
     listed = [each if isinstance(each, list) else [each] for each in spec]
@@ -49,7 +49,7 @@ def combinations(runner: Runner, group: dict[str, Any], kind: str) -> list[list[
 
 
 def definitions(directory: Path, runner: Runner, metric: str) -> list[tuple[Any, ...]]:
-    """Module, constructor, arguments and lists of query arguments of all that is to be run.
+    """Constructor, arguments, lists of query arguments and `ood` of every configuration.
 
     Arguments pass through JSON, as they do on the way into a container.
     """
@@ -70,7 +70,7 @@ def definitions(directory: Path, runner: Runner, metric: str) -> list[tuple[Any,
 
 
 def load_module(directory: Path) -> Any:
-    """module.py, imported from where it is."""
+    """Import module.py from a directory."""
     spec = spec_from_file_location("module_of_l2route", directory / "module.py")
     assert spec is not None
     assert spec.loader is not None
@@ -80,7 +80,7 @@ def load_module(directory: Path) -> Any:
 
 
 def ask(algo: Any, queries: NDArray[np.float32], count: int, batch: bool) -> list[Any]:
-    """Answers as either runner asks for them, with the checks that it makes."""
+    """Answers as either runner requests them, with its checks."""
     if batch and hasattr(algo, "prepare_batch_query"):
         algo.prepare_batch_query(queries, count)
         algo.run_batch_query()
@@ -95,12 +95,12 @@ def ask(algo: Any, queries: NDArray[np.float32], count: int, batch: bool) -> lis
     assert len(answers) == len(queries)
     for answer in answers:
         assert len(answer) == len(set(answer)) <= count
-        assert all(0 <= int(each) < N for each in answer)  # a runner looks up its vector
+        assert all(0 <= int(each) < N for each in answer)  # runners look up the vector of every id
     return answers
 
 
 def ask_one(algo: Any, query: NDArray[np.float32], count: int) -> Any:
-    """One answer, prepared if that is offered."""
+    """The answer to one query, as a prepared query if the class has them."""
     if not hasattr(algo, "prepare_query"):
         return algo.query(query, count)
     algo.prepare_query(query, count)
@@ -109,7 +109,7 @@ def ask_one(algo: Any, query: NDArray[np.float32], count: int) -> Any:
 
 
 def build(algo: Any, train: NDArray[Any], learn: Any = None, neighbors: Any = None) -> float:
-    """Size of the index in kilobytes: memory is asked for before it is built and after."""
+    """Build, and return the size in kilobytes: the difference of memory before and after."""
     if hasattr(algo, "supports_prepared_queries"):
         algo.supports_prepared_queries()
     before = algo.get_memory_usage()
@@ -121,7 +121,7 @@ def build(algo: Any, train: NDArray[Any], learn: Any = None, neighbors: Any = No
 
 
 def describe(algo: Any, batch: bool) -> dict[str, Any]:
-    """What is stored beside the answers; all of it must be what HDF5 can hold."""
+    """Attributes that a runner stores with the answers; all must be valid in HDF5."""
     stored = {"batch_mode": batch, "name": str(algo), **algo.get_additional()}
     assert all(isinstance(value, str | int | float | bool) for value in stored.values())
     return stored
@@ -135,7 +135,7 @@ def run(
     batch: bool,
     learned_from: tuple[Any, ...] = (),
 ) -> dict[str, list[Any]]:
-    """Answers by name; ann-benchmarks is done with it at the end, whatever happened, VIBE never."""
+    """Answers by the name of the run. Like ann-benchmarks, always call `done` at the end."""
     answers = {}
     try:
         size = build(algo, base, *learned_from)
@@ -143,7 +143,7 @@ def run(
         for arguments in query_args or [[]]:
             if arguments:
                 algo.set_query_arguments(*arguments)
-            for _ in range(2):  # the best of several runs counts
+            for _ in range(2):  # runners repeat queries
                 found = ask(algo, queries, K, batch)
             answers[describe(algo, batch)["name"]] = found
     finally:
@@ -165,9 +165,9 @@ def run(
 def test_a_runner_finds_and_runs_it(
     tmp_path: Path, runner: Runner, metric: str, n_groups: int, batch: bool
 ) -> None:
-    """Every configuration is built, and asked one query at a time or all at once.
+    """Every configuration can be built and searched, by single queries and by batches.
 
-    It does better the harder it searches; what it is called tells all of its parameters.
+    The last query arguments find the most, and the name of a run has all parameters.
     """
     write_module(tmp_path, runner)
     module, base, queries = load_module(tmp_path), draw(N, 0), draw(40, 1)
@@ -186,7 +186,7 @@ def test_a_runner_finds_and_runs_it(
 
 @pytest.mark.parametrize("metric", ["cosine", "ip", "normalized"])
 def test_vibe_gives_it_queries(metric: str) -> None:
-    """`fit_ood` learns from them; inner products are searched with a beam."""
+    """`fit_ood` learns from training queries; under ip a search uses a beam."""
     base, learn, queries = draw(N, 0), draw(200, 1), draw(30, 2)
     neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids.astype(np.int32)
     algo = L2Route(metric, {"minutes": 0.02, "recall": 0.8})
@@ -196,7 +196,7 @@ def test_vibe_gives_it_queries(metric: str) -> None:
 
 
 def test_it_is_asked_and_let_go_at_any_time() -> None:
-    """Memory before a build, after one and after all; done before, after and again."""
+    """`get_memory_usage` and `done` may be called before and after `fit`, and repeatedly."""
     algo = L2Route("euclidean", {"routing": "float32"})
     assert algo.get_memory_usage() == 0
     algo.done()
@@ -204,7 +204,7 @@ def test_it_is_asked_and_let_go_at_any_time() -> None:
         algo.query(draw(1, 0)[0], 3)
     algo.fit(draw(N, 0))
     assert algo.get_memory_usage() > 0
-    assert algo.query(draw(N, 0)[5], 3)[0] == 5  # before it was told how hard to search
+    assert algo.query(draw(N, 0)[5], 3)[0] == 5  # before set_query_arguments
     algo.done()
     algo.done()
     assert algo.get_memory_usage() == 0
@@ -212,14 +212,14 @@ def test_it_is_asked_and_let_go_at_any_time() -> None:
 
 
 def test_a_runner_is_done_after_an_error() -> None:
-    """What went wrong is what a runner sees, not that there is nothing to let go of."""
+    """`done` after a failed build does not hide the error."""
     algo = L2Route("euclidean")
     with pytest.raises(ValueError, match="finite"):
         run(algo, np.full((N, DIM), np.nan, dtype=np.float32), draw(3, 1), [[0.1]], False)
 
 
 def test_answers_that_are_not_found_are_left_out() -> None:
-    """Runners look up the vector of every id that they are given, and want none twice."""
+    """Missing answers are left out, because runners look up the vector of every id."""
     few = draw(4, 0)
     algo = L2Route("euclidean", {"routing": "float32"})
     algo.fit(few)
@@ -229,7 +229,7 @@ def test_answers_that_are_not_found_are_left_out() -> None:
 
 
 def test_all_ways_of_asking_agree() -> None:
-    """Prepared or not, one at a time or all at once."""
+    """Single, prepared and batch queries give the same answers."""
     base, queries = draw(N, 0), draw(20, 1)
     algo = L2Route("angular")
     algo.fit(base.astype(np.float64))
@@ -242,7 +242,7 @@ def test_all_ways_of_asking_agree() -> None:
 
 
 def test_wrong_parameters_are_refused() -> None:
-    """All that is known is said."""
+    """The error for an unknown metric or parameter lists the known ones."""
     with pytest.raises(ValueError, match=r"expected a metric of euclidean, .*, got 'hamming'"):
         L2Route("hamming")
     with pytest.raises(ValueError, match=r"expected parameters of graph, .*, got speed"):
@@ -259,7 +259,7 @@ FILES: dict[Runner, list[str]] = {
 def test_the_command_writes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, runner: Runner
 ) -> None:
-    """Three files, in a directory that may be new; all of the runner's metrics can be run."""
+    """The command writes three files, with a configuration for each metric of the runner."""
     monkeypatch.setattr(sys, "argv", ["l2route", "export", command, "-o", str(tmp_path / "a")])
     with pytest.raises(SystemExit) as stop:
         main()

@@ -1,4 +1,4 @@
-"""What is exported to faiss answers there as it does here."""
+"""Laws of exports to faiss: they answer like the index."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ GRAPHS: tuple[GraphKind, ...] = ("nsw", "hnsw")
 def learned(
     metric: Metric, graph: GraphKind = "nsw", dim: int | None = None
 ) -> tuple[RoutingIndex, RoutingSpace]:
-    """An index with a space that steers otherwise than the original one, whatever it is worth."""
+    """An index with a routing space that differs from the original one, as after learning."""
     index = RoutingIndex.build(WORDS.base, metric, graph, 16, 60, entry="medoid")
     rng = np.random.default_rng(0)
     rows = index.base.rows + 0.05 * rng.normal(size=index.base.rows.shape).astype(np.float32)
@@ -50,12 +50,12 @@ def learned(
 
 
 def answers(index: RoutingIndex, ef: int, rerank: int | None = None) -> NDArray[np.int64]:
-    """Our own."""
+    """Ids found by l2route [n_queries, 10]."""
     return index.search(WORDS.query, 10, ef=ef, rerank=rerank).ids
 
 
 def recalls_of(metric: Metric, *answers: NDArray[np.int64]) -> list[float]:
-    """Recall@10 of each."""
+    """Recall@10 of several answers."""
     judge = Judge(replace(WORDS, metric=metric), 10)
     return [judge.recall(ids) for ids in answers]
 
@@ -63,7 +63,7 @@ def recalls_of(metric: Metric, *answers: NDArray[np.int64]) -> list[float]:
 @pytest.mark.parametrize("dim", [None, 20])
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_flat_graph_gives_the_same_answers(metric: Metric, dim: int | None) -> None:
-    """Same ids in the same order, whatever the metric, the dimension and the beam."""
+    """Without upper layers faiss returns the same ids, for every metric, dimension and beam."""
     index, _ = learned(metric, dim=dim)
     for ef, rerank in ((10, None), (30, 30), (100, 30), (100, None)):
         _, ids = to_faiss(index, ef=ef, rerank=rerank).search(WORDS.query, 10)
@@ -73,7 +73,7 @@ def test_a_flat_graph_gives_the_same_answers(metric: Metric, dim: int | None) ->
 @pytest.mark.parametrize("labelled", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
 def test_beam_and_rerank_are_set_by_faiss(metric: Metric, labelled: bool) -> None:
-    """By name, whatever the index is wrapped in."""
+    """Faiss sets beam and rerank by name, through every wrapper of the index."""
     index, _ = learned(metric)
     if labelled:
         index.renumber()
@@ -86,7 +86,7 @@ def test_beam_and_rerank_are_set_by_faiss(metric: Metric, labelled: bool) -> Non
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("space", ["original", "learned"])
 def test_hnsw_has_the_same_recall(metric: Metric, space: str) -> None:
-    """To a tenth of a point at the same efSearch, upper layers included."""
+    """With upper layers the recall is the same, within 0.001, at the same efSearch."""
     index, _ = learned(metric, "hnsw")
     assert index.graph.upper
     for rerank in (60, None):
@@ -97,7 +97,7 @@ def test_hnsw_has_the_same_recall(metric: Metric, space: str) -> None:
 
 
 def test_answers_are_true_distances() -> None:
-    """By l2 faiss's distances are those of the original vectors."""
+    """Under l2 the distances of faiss are those of the original vectors."""
     index, _ = learned("l2")
     distances, ids = to_faiss(index).search(WORDS.query, 5)
     true = ((WORDS.query[:, None] - WORDS.base[ids]) ** 2).sum(axis=2)
@@ -107,7 +107,7 @@ def test_answers_are_true_distances() -> None:
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_codes_leave_as_what_they_stand_for(metric: Metric, compression: Compression) -> None:
-    """Recall is that of the compressed index, and nearly all answers are."""
+    """The export of a compressed index has its recall and nearly all its answers."""
     index, _ = learned(metric, dim=40)
     index.compress(compression, "float16")
     _, theirs = to_faiss(index, ef=60, rerank=30).search(WORDS.query, 10)
@@ -119,7 +119,7 @@ def test_codes_leave_as_what_they_stand_for(metric: Metric, compression: Compres
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_several_entries_leave_too(graph: GraphKind) -> None:
-    """Of all entries the nearest is where a walk goes on; the layers below stay."""
+    """Several entries become an upper layer; the layers below stay, and so does the recall."""
     built, space = learned("l2", graph)
     upper = built.graph.upper[-1:]
     among = upper[0].vertices if upper else np.arange(2_000, dtype=np.int32)
@@ -134,13 +134,13 @@ def test_several_entries_leave_too(graph: GraphKind) -> None:
 
 
 def test_one_vector_leaves_too() -> None:
-    """A graph without a neighbour in it."""
+    """An index of one vector can be exported."""
     stock = to_faiss(RoutingIndex.build(WORDS.base[:1]))
     assert stock.search(WORDS.query[:2], 1)[1].tolist() == [[0], [0]]
 
 
 def test_labels_are_kept() -> None:
-    """Answers have the names that the index gives its vertices."""
+    """Answers of the export have the labels of the index."""
     plain, space = learned("l2")
     labels = np.arange(len(plain))[::-1].astype(np.int64) * 7
     index = RoutingIndex(plain.base, plain.graph, [space], labels)
@@ -149,7 +149,7 @@ def test_labels_are_kept() -> None:
 
 
 def test_pca_spaces_leave_too() -> None:
-    """A space that routes by l2 needs no lift."""
+    """A PCA space, which is scored by l2, can be exported."""
     index = RoutingIndex.build(
         WORDS.base, degree=16, ef_construction=60, entry="medoid", pca_dim=12
     )
@@ -158,7 +158,7 @@ def test_pca_spaces_leave_too() -> None:
 
 
 def test_a_faiss_index_learns_and_goes_back() -> None:
-    """In, learned from queries, and out again: faiss finds the nearest more often."""
+    """Importing from faiss, learning and exporting raises the recall@1 of faiss."""
     words = demo_words(n_base=5_000, n_learn=20_000, n_query=500).dataset
     hnsw = faiss.IndexHNSWFlat(words.base.shape[1], 8)
     hnsw.add(words.base)
@@ -167,14 +167,14 @@ def test_a_faiss_index_learns_and_goes_back() -> None:
     stock = to_faiss(index, ef=8)
     assert (stock.ntotal, stock.d) == (hnsw.ntotal, hnsw.d)
     hnsw.hnsw.efSearch = 8
-    stock.k_factor = 8.0  # for one answer
+    stock.k_factor = 8.0  # for k = 1
     truth = exact_neighbors(words.base, words.query, 1).ids
     plain, steered = ((each.search(words.query, 1)[1] == truth).mean() for each in (hnsw, stock))
     assert steered > plain + 0.01
 
 
 def test_stock_faiss_reads_it(tmp_path: Path) -> None:
-    """The command line's file is searched in a process that never imports l2route."""
+    """A file written by the command is searched in a process without l2route."""
     index, _ = learned("cosine", dim=20)
     index.save(tmp_path / "index.l2r")
     np.save(tmp_path / "query.npy", WORDS.query)
@@ -193,9 +193,9 @@ def test_stock_faiss_reads_it(tmp_path: Path) -> None:
 
 
 def with_common_part(index: RoutingIndex, size: float) -> RoutingIndex:
-    """An index whose routing vectors and biases all have one large part in common.
+    """An index whose routing vectors and biases share a large constant part.
 
-    No rank depends on it: queries have a dimension that is always the same.
+    It changes no rank, because the first dimension of all queries is 1.
     """
     vectors = index.base.vectors().copy()
     vectors[:, 0] = 1.0
@@ -209,7 +209,7 @@ def with_common_part(index: RoutingIndex, size: float) -> RoutingIndex:
 
 @pytest.mark.parametrize("size", [0.0, 300.0, 3000.0, -3000.0])
 def test_what_all_vertices_have_in_common_costs_nothing(size: float) -> None:
-    """However large it is, faiss finds what a search here finds."""
+    """A constant part of routing vectors, however large, does not change the answers."""
     index = with_common_part(learned("l2")[0], size)
     queries = WORDS.query.copy()
     queries[:, 0] = 1.0
@@ -219,7 +219,7 @@ def test_what_all_vertices_have_in_common_costs_nothing(size: float) -> None:
 
 
 def steered_to_one_vertex(validation: bool) -> RoutingIndex:
-    """An index that cannot be exported: beside one vertex' bias float32 has no digits left."""
+    """An index that cannot be exported: one huge bias leaves float32 no digits for the others."""
     index, space = learned("l2")
     assert space.bias is not None
     bias = space.bias.copy()
@@ -232,19 +232,19 @@ def steered_to_one_vertex(validation: bool) -> RoutingIndex:
 
 @pytest.mark.parametrize("validation", [False, True])
 def test_an_export_that_answers_otherwise_is_refused(validation: bool) -> None:
-    """With the recall that was measured and the one that is asked for."""
+    """An export with a lower recall is refused; the error names both recalls."""
     index = steered_to_one_vertex(validation)
     n, kind = (200, "validation queries") if validation else (500, "points between linked vertices")
     with pytest.raises(ValueError, match=rf"- 0.03 on {n} {kind} at ef = 64, got 0\.\d+"):
         to_faiss(index)
     recalls = recalls_of("l2", answers(index, 64), answers(learned("l2")[0], 64))
-    assert recalls[0] == pytest.approx(recalls[1], abs=0.01)  # here it is as good as ever
+    assert recalls[0] == pytest.approx(recalls[1], abs=0.01)  # in l2route its recall is normal
 
 
 def test_a_refused_export_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command says why and fails."""
+    """The command prints why an export is refused, fails, and writes no file."""
     steered_to_one_vertex(validation=False).save(tmp_path / "index.l2r")
     out = tmp_path / "out.faiss"
     call = ["l2route", "export", "faiss", str(tmp_path / "index.l2r"), "-o", str(out)]
@@ -257,7 +257,7 @@ def test_a_refused_export_leaves_no_file(
 
 
 def learned_where_little_differs(metric: Metric, dim: int | None) -> RoutingIndex:
-    """An index that learned from vectors with a nearly constant dimension."""
+    """An index that was trained on vectors with a nearly constant dimension."""
     rng = np.random.default_rng(1)
     drawn = rng.normal(size=(3_000, 48)).astype(np.float32)
     drawn[:, 0] = 1 + 1e-6 * drawn[:, 0]
@@ -270,7 +270,7 @@ def learned_where_little_differs(metric: Metric, dim: int | None) -> RoutingInde
 @pytest.mark.parametrize("dim", [None, 16])
 @pytest.mark.parametrize("metric", METRICS)
 def test_what_is_learned_where_little_differs_is_exported(metric: Metric, dim: int | None) -> None:
-    """A nearly constant dimension is no reason for other answers."""
+    """A nearly constant dimension does not change the answers of the export."""
     index = learned_where_little_differs(metric, dim)
     queries = np.random.default_rng(2).normal(size=(300, 48)).astype(np.float32)
     queries[:, 0] = 1.0
@@ -279,14 +279,14 @@ def test_what_is_learned_where_little_differs_is_exported(metric: Metric, dim: i
 
 
 def l2_walks_for_inner_products() -> RoutingIndex:
-    """A space that faiss could not refine."""
+    """An index for ip with a space scored by l2, which faiss cannot refine."""
     base = BaseVectors.of(WORDS.base, "ip")
     graph = Graph(learned("ip")[0].graph.neighbors, np.zeros(1, np.int32))
     return RoutingIndex(base, graph, [RoutingSpace(base.rows.copy(), base.dim, "l2", name="odd")])
 
 
 def test_what_faiss_cannot_say_is_refused() -> None:
-    """Instead of answers that are silently wrong."""
+    """A space that faiss cannot represent, and a wrong rerank, are refused."""
     with pytest.raises(ValueError, match="by inner product, got l2 for metric ip"):
         to_faiss(l2_walks_for_inner_products())
     for rerank in (0, 65):

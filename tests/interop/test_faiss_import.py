@@ -1,4 +1,4 @@
-"""Laws of indexes taken from faiss."""
+"""Laws of indexes imported from faiss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from l2route.interop.faiss_import import from_faiss, import_faiss
 
 
 def faiss_hnsw(vectors: NDArray[np.float32], metric: int = faiss.METRIC_L2, m: int = 4) -> Any:
-    """A faiss HNSW; of a low degree, so that it has several layers."""
+    """A faiss HNSW with a low degree, so that it has several layers."""
     index = faiss.IndexHNSWFlat(DIM, m, metric)
     index.add(vectors)
     return index
@@ -30,7 +30,7 @@ def faiss_nsg(vectors: NDArray[np.float32]) -> Any:
 
 
 def naive_faiss_rows(hnsw: Any) -> list[Rows]:
-    """What faiss's arrays say, one neighbour at a time."""
+    """Neighbour lists from the arrays of faiss, one neighbour at a time."""
     levels, offsets, widths, links = (
         faiss.vector_to_array(array).tolist()
         for array in (hnsw.levels, hnsw.offsets, hnsw.cum_nneighbor_per_level, hnsw.neighbors)
@@ -45,7 +45,7 @@ def naive_faiss_rows(hnsw: Any) -> list[Rows]:
 
 
 def test_every_layer_of_a_faiss_hnsw_is_taken(vectors: NDArray[np.float32]) -> None:
-    """Vertices, neighbours and entry are those of faiss, layer by layer."""
+    """Vertices, neighbours and entry of every layer are those of faiss."""
     index = faiss_hnsw(vectors)
     imported = import_faiss(index)
     assert rows_of(imported.graph) == naive_faiss_rows(index.hnsw)
@@ -69,7 +69,7 @@ def test_faiss_nsg_is_taken(vectors: NDArray[np.float32]) -> None:
 
 
 def test_imported_graph_outlives_its_index(vectors: NDArray[np.float32]) -> None:
-    """What is imported is a copy: the faiss index may be changed and deleted."""
+    """An import is a copy: the faiss index may be changed and deleted."""
     for make in (faiss_hnsw, faiss_nsg):
         index = make(vectors)
         imported = import_faiss(index)
@@ -82,7 +82,7 @@ def test_imported_graph_outlives_its_index(vectors: NDArray[np.float32]) -> None
 
 @pytest.mark.parametrize("wrapper", [faiss.IndexIDMap, faiss.IndexIDMap2])
 def test_labels_of_an_id_map_are_kept(vectors: NDArray[np.float32], wrapper: Any) -> None:
-    """Answers from an IndexIDMap are called what it calls them."""
+    """Answers have the ids of an IndexIDMap."""
     labels = np.random.default_rng(0).permutation(N).astype(np.int64) * 10**12
     index = wrapper(faiss.IndexHNSWFlat(DIM, 16))
     index.add_with_ids(vectors, labels)
@@ -93,14 +93,14 @@ def test_labels_of_an_id_map_are_kept(vectors: NDArray[np.float32], wrapper: Any
 
 
 def test_labels_that_are_row_numbers_are_none(vectors: NDArray[np.float32]) -> None:
-    """An id map that maps every row to itself is no label."""
+    """An id map of row numbers gives no labels."""
     index = faiss.IndexIDMap(faiss.IndexHNSWFlat(DIM, 4))
     index.add_with_ids(vectors, np.arange(N))
     assert import_faiss(index).labels is None
 
 
 def other_faiss_indexes(vectors: NDArray[np.float32]) -> dict[str, tuple[Any, str]]:
-    """Things that are no faiss graph of float vectors, with what the message says of them."""
+    """Objects that cannot be imported, with the text that the error must contain."""
     flat = faiss.IndexFlatL2(DIM)
     flat.add(vectors)
     labelled = faiss.IndexIDMap(faiss.IndexFlatL2(DIM))
@@ -124,14 +124,14 @@ def other_faiss_indexes(vectors: NDArray[np.float32]) -> dict[str, tuple[Any, st
     ["flat", "labelled flat", "empty hnsw", "empty nsg", "l1", "binary", "array", "nothing"],
 )
 def test_other_faiss_indexes_are_refused(vectors: NDArray[np.float32], name: str) -> None:
-    """What is no faiss graph, or an empty one, is named in the error."""
+    """Other objects and empty indexes are refused by name."""
     index, message = other_faiss_indexes(vectors)[name]
     with pytest.raises(ValueError, match=message):
         import_faiss(index)
 
 
 def test_faiss_file_is_read(vectors: NDArray[np.float32], tmp_path: Path) -> None:
-    """A saved faiss index is imported as the index itself is."""
+    """A saved faiss index is imported like the index itself."""
     for name, make in {"hnsw": faiss_hnsw, "nsg": faiss_nsg}.items():
         index = make(vectors)
         faiss.write_index(index, str(tmp_path / name))
@@ -141,7 +141,7 @@ def test_faiss_file_is_read(vectors: NDArray[np.float32], tmp_path: Path) -> Non
 
 
 def test_bad_faiss_file_is_refused(tmp_path: Path) -> None:
-    """A file that faiss cannot read is named; so is one that is not there."""
+    """The error for an unreadable or missing file names it."""
     (tmp_path / "text").write_text("no index at all")
     with pytest.raises(ValueError, match=r"text: expected a saved faiss index"):
         from_faiss(tmp_path / "text")
@@ -153,7 +153,7 @@ def test_bad_faiss_file_is_refused(tmp_path: Path) -> None:
 def test_faiss_and_import_agree(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], metric: int
 ) -> None:
-    """An exhaustive search of the imported index gives faiss's own answers."""
+    """Exhaustive searches of faiss and of the imported index agree."""
     index = faiss_hnsw(vectors, metric, m=16)
     index.hnsw.efSearch = N
     distances, ids = index.search(queries, 8)
@@ -174,7 +174,7 @@ def test_every_vector_of_faiss_finds_itself(vectors: NDArray[np.float32], kind: 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: Any) -> None:
-    """With an entry only the bottom layer is taken, and a search starts there."""
+    """With an entry only the bottom layer is imported, and searches start there."""
     assert_entered_at(from_faiss(faiss_hnsw(vectors), entry=entry), entry)
 
 
@@ -185,7 +185,7 @@ def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: An
 def test_labels_that_two_vertices_or_no_answer_have_are_refused(
     vectors: NDArray[np.float32], label: int, message: str
 ) -> None:
-    """An IndexIDMap takes any ids; an index needs distinct ones other than −1."""
+    """Repeated ids and −1, which an IndexIDMap accepts, are refused."""
     labels = np.arange(10, 10 + N)
     labels[7] = label
     index = faiss.IndexIDMap(faiss.IndexHNSWFlat(DIM, 4))

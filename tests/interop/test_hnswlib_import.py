@@ -1,4 +1,4 @@
-"""Laws of indexes taken from hnswlib."""
+"""Laws of indexes imported from hnswlib."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def hnswlib_index(
     labels: NDArray[np.int64] | None = None,
     m: int = 4,
 ) -> Any:
-    """An hnswlib index with room to spare; of a low degree, so that it has several layers."""
+    """An hnswlib index with spare capacity, of a low degree so that it has several layers."""
     index = hnswlib.Index(space, DIM)
     index.init_index(N + 50, M=m, ef_construction=50, random_seed=3)
     index.add_items(vectors, np.arange(N) if labels is None else labels, num_threads=1)
@@ -35,7 +35,7 @@ def hnswlib_index(
 
 
 def naive_hnswlib_rows(state: dict[str, Any]) -> tuple[list[Rows], dict[int, list[float]]]:
-    """What hnswlib's memory says, one link at a time, by label: rows of each layer, vectors."""
+    """Neighbour lists by label and vectors from hnswlib's memory, one link at a time."""
     level0, upper = state["data_level0"].tobytes(), state["link_lists"].tobytes()
     n, size = state["cur_element_count"], state["size_data_per_element"]
     label_of = {}
@@ -74,7 +74,7 @@ LABELS = {
 def test_every_layer_of_an_hnswlib_index_is_taken(
     vectors: NDArray[np.float32], tmp_path: Path, space: str, labels: str, saved: bool
 ) -> None:
-    """Vertices, neighbours, entry, vectors and labels are hnswlib's, in the order of the labels."""
+    """Vertices, neighbours, entry, vectors and labels are hnswlib's, ordered by label."""
     index = hnswlib_index(vectors, space, LABELS[labels])
     index.save_index(str(tmp_path / "index"))
     imported = import_hnswlib(tmp_path / "index", space) if saved else import_hnswlib(index)
@@ -104,7 +104,7 @@ def test_every_layer_of_an_hnswlib_index_is_taken(
 def test_hnswlib_and_import_agree(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], space: str, labels: str
 ) -> None:
-    """An exhaustive search of the imported index gives hnswlib's own answers."""
+    """Exhaustive searches of hnswlib and of the imported index agree."""
     index = hnswlib_index(vectors, space, LABELS[labels], m=16)
     index.set_ef(N)
     ids, distances = index.knn_query(queries, 8)
@@ -123,14 +123,14 @@ def test_every_vector_of_hnswlib_finds_itself(vectors: NDArray[np.float32], spac
 
 
 def test_hnswlib_cosine_has_unit_vectors(vectors: NDArray[np.float32]) -> None:
-    """The vectors of a cosine index are those hnswlib keeps, of length one."""
+    """The vectors of a cosine index are those of hnswlib, of length 1."""
     imported = import_hnswlib(hnswlib_index(vectors, "cosine"))
     np.testing.assert_allclose(imported.vectors, normalize(vectors), atol=1e-6)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: Any) -> None:
-    """With an entry only the bottom layer is taken, and a search starts there."""
+    """With an entry only the bottom layer is imported, and searches start there."""
     assert_entered_at(from_hnswlib(hnswlib_index(vectors), entry=entry), entry)
 
 
@@ -138,7 +138,7 @@ def test_import_may_be_entered_elsewhere(vectors: NDArray[np.float32], entry: An
 def test_a_file_does_not_say_its_metric(
     vectors: NDArray[np.float32], queries: NDArray[np.float32], tmp_path: Path, space: str
 ) -> None:
-    """It has to be said; told it, the file answers as the index does."""
+    """A file needs a metric; with it, the import answers like the index."""
     index = hnswlib_index(vectors, space, m=16)
     index.save_index(str(tmp_path / "index"))
     with pytest.raises(ValueError, match=r"expected a metric of l2, ip, cosine .*, got none"):
@@ -151,7 +151,7 @@ def test_a_file_does_not_say_its_metric(
 def test_metrics_that_an_index_does_not_have_are_refused(
     vectors: NDArray[np.float32], tmp_path: Path
 ) -> None:
-    """An object knows its own; cosine's vectors have unit length."""
+    """A metric other than the object's is refused, and cosine for vectors not of length 1."""
     index = hnswlib_index(vectors, "ip")
     with pytest.raises(ValueError, match=r"expected metric ip, that of the .*, got 'l2'"):
         from_hnswlib(index, metric="l2")
@@ -163,7 +163,7 @@ def test_metrics_that_an_index_does_not_have_are_refused(
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 @pytest.mark.parametrize("space", ["l2", "ip"])
 def test_links_speak_against_a_wrong_metric(tmp_path: Path, space: str, metric: str) -> None:
-    """Where vectors differ in length, links by l2 are not such as ip would have made."""
+    """A wrong metric gives a warning if vectors differ in length."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(1_000, DIM)) * rng.uniform(0.5, 2, size=(1_000, 1)) + 1
     index = hnswlib.Index(space, DIM)
@@ -187,7 +187,7 @@ def test_one_element_is_an_index() -> None:
 
 
 def test_other_hnswlib_things_are_refused(vectors: NDArray[np.float32], tmp_path: Path) -> None:
-    """What is no hnswlib index, or an empty one, is refused; a missing file is missing."""
+    """Other objects and empty indexes are refused; a missing file is a FileNotFoundError."""
     empty = hnswlib.Index("l2", DIM)
     empty.init_index(10)
     brute_force = hnswlib.BFIndex("l2", DIM)
@@ -203,7 +203,7 @@ def test_other_hnswlib_things_are_refused(vectors: NDArray[np.float32], tmp_path
 
 
 def test_hnswlib_index_without_memory_is_refused() -> None:
-    """An hnswlib index before its init_index is refused: hnswlib itself would crash."""
+    """An index before init_index is refused; hnswlib itself would crash."""
     script = """
 import hnswlib
 from l2route import from_hnswlib
@@ -223,7 +223,7 @@ WILD = [0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**63, 2**64
 
 @pytest.fixture(scope="module")
 def saved(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """An intact file of hnswlib, of 120 elements."""
+    """An intact file of hnswlib with 120 elements."""
     index = hnswlib.Index("l2", DIM)
     index.init_index(150, M=3, ef_construction=20, random_seed=1)
     index.add_items(vectors[:120], np.arange(120) * 3)
@@ -233,7 +233,7 @@ def saved(vectors: NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory
 
 
 def check_damaged(path: Path, content: bytes) -> RoutingIndex | None:
-    """Import a damaged file: a ValueError, or an index that can be searched."""
+    """Import a damaged file: it is a ValueError, or an index that can be searched."""
     path.write_bytes(content)
     try:
         index = from_hnswlib(path, "l2")
@@ -247,13 +247,13 @@ def check_damaged(path: Path, content: bytes) -> RoutingIndex | None:
 
 
 def test_truncated_hnswlib_files_are_refused(saved: bytes, tmp_path: Path) -> None:
-    """A file cut anywhere is refused: in its header, its elements or its upper links."""
+    """A file truncated in its header, elements or upper links is refused."""
     for length in [*range(0, len(saved), 61), *range(90, 100), len(saved) - 1]:
         assert check_damaged(tmp_path / "index", saved[:length]) is None
 
 
 def test_wild_headers_of_hnswlib_are_no_danger(saved: bytes, tmp_path: Path) -> None:
-    """Any header, however wild its numbers, is refused or harmless."""
+    """A header with any numbers is refused or gives a valid index."""
     for field in range(len(FIELDS)):
         for wild in WILD:
             values = list(HEADER.unpack_from(saved))
@@ -274,11 +274,11 @@ def test_mutated_hnswlib_files_are_no_danger(saved: bytes, tmp_path: Path) -> No
             at = rng.choice([rng.randrange(HEADER.size), rng.randrange(len(content))])
             content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1])
         n_taken += check_damaged(tmp_path / "index", bytes(content)) is not None
-    assert 20 < n_taken < 380  # damage to vectors goes unseen; damage to links does not
+    assert 20 < n_taken < 380  # damaged vectors are not detected, damaged links are
 
 
 def test_a_label_that_means_no_answer_is_refused() -> None:
-    """Hnswlib's largest label is −1 here."""
+    """Hnswlib's largest label, which is −1 as an int64, is refused."""
     index = hnswlib.Index("l2", 3)
     index.init_index(2)
     index.add_items(np.eye(3)[:2], np.array([5, 2**64 - 1], dtype=np.uint64))

@@ -1,4 +1,4 @@
-"""Laws of the core on ARM, whatever machine the tests run on."""
+"""Laws of the core on ARM, tested on any machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUSED = [level for level in _core.simd_levels() if level != "portable"]
 
 @pytest.fixture(scope="module")
 def processor(tmp_path_factory: pytest.TempPathFactory) -> Processor:
-    """One that has the core's kernels."""
+    """An emulated processor with the core's kernels."""
     directory = tmp_path_factory.mktemp("arm")
     compile_for_arm(ROOT / "tests" / "arm_kernels.cpp", directory / "kernels.o", "-O3")
     link_for_arm(directory / "kernels.o", directory / "kernels", entry="score")
@@ -35,7 +35,7 @@ def processor(tmp_path_factory: pytest.TempPathFactory) -> Processor:
 def emulated(
     processor: Processor, kernel: str, query: NDArray[Any], rows: NDArray[Any]
 ) -> NDArray[np.float32]:
-    """Scores of all rows, by a kernel for ARM."""
+    """Scores of all rows, computed by an ARM kernel."""
     ids = np.arange(len(rows), dtype=np.int32)
     scores = np.zeros(len(rows), dtype=np.float32)
     processor.call(KERNELS.index(kernel), query, rows, len(query), ids, len(rows), scores)
@@ -43,7 +43,7 @@ def emulated(
 
 
 def test_the_core_compiles_for_arm(tmp_path: Path) -> None:
-    """All of it, by another compiler than that of this machine, without a warning."""
+    """All bindings compile for ARM with another compiler, without warnings."""
     headers = (nanobind.include_dir(), sysconfig.get_paths()["include"])
     options = [word for path in headers for word in ("-isystem", path)]
     sources = list((ROOT / "cpp" / "bindings").glob("*.cpp"))
@@ -60,7 +60,7 @@ def test_the_core_compiles_for_arm(tmp_path: Path) -> None:
 def test_floats_are_scored_on_arm_as_here(
     processor: Processor, scorer: str, dtype: type, dim: int, n: int, seed: int
 ) -> None:
-    """To the last bit of every kernel that fuses, and nearly as numpy does."""
+    """ARM scores of floats equal those of the fused kernels bit by bit, and numpy nearly."""
     rng = np.random.default_rng(seed)
     rows = pad_rows(rng.normal(size=(n, dim)).astype(dtype))
     query = padded_to(rng.normal(size=dim), rows.shape[1])
@@ -71,7 +71,7 @@ def test_floats_are_scored_on_arm_as_here(
 
 
 def test_every_half_float_is_read_on_arm(processor: Processor) -> None:
-    """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
+    """All 65,536 half floats, with subnormals and infinities, are read correctly; NaN stays NaN."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     rows = pad_rows(halves[:, None])
     one = padded_to(np.ones(1), rows.shape[1])
@@ -85,7 +85,7 @@ def test_every_half_float_is_read_on_arm(processor: Processor) -> None:
 def test_codes_are_scored_on_arm(
     processor: Processor, bits: int, dim: int, seed: int, extreme: bool
 ) -> None:
-    """By the sum of products of integers, the largest there can be among them."""
+    """ARM scores of codes are exact sums of integer products, also for the largest values."""
     rng = np.random.default_rng(seed)
     largest = LARGEST_CODES[bits]
     codes = rng.integers(largest if extreme else 0, largest + 1, (5, dim), dtype=np.uint8)

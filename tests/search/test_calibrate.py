@@ -41,7 +41,7 @@ def recall_of(index: RoutingIndex, k: int, **limits: Any) -> float:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("k", [1, 10])
 def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: int) -> None:
-    """No narrower width with the same rerank reaches it, and `recall` is the recall measured.
+    """A setting has the recall measured, and no narrower one with its rerank reaches the target.
 
     Inner products are not distances, so their settings have a beam width.
     """
@@ -64,7 +64,7 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
 
 
 def test_a_setting_gives_limits() -> None:
-    """A setting gives its beam width or its slack, and its rerank, as limits."""
+    """The limits of a setting are its beam width or slack, and its rerank."""
     beam = Setting("original", 10, 0.9, 0, 0.91, ef=20)
     assert beam.limits == Limits(ef=20, rerank=0)
     slack = Setting("learned", 10, 0.9, 15, 0.91, slack=0.1)
@@ -72,22 +72,22 @@ def test_a_setting_gives_limits() -> None:
 
 
 def test_one_of_two_equal_vectors_is_as_good_as_the_other() -> None:
-    """Recall is by distance: where every vector occurs twice, either copy counts."""
+    """Recall is judged by distance: of two equal vectors either counts."""
     index = RoutingIndex.build(np.concatenate([VECTORS, VECTORS]), degree=8, ef_construction=40)
     index.validate_with(VALIDATION)
     assert index.validation is not None
     recall = index.validation.judge(index.base, 10)
     true = index.validation.neighbors[:, :10].astype(np.int64)
-    twins = (true + N) % (2 * N)
-    assert recall(true) == recall(twins) == 1.0
-    assert recall(np.where(np.arange(10) < 5, twins, -1)) == 0.5
+    copies = (true + N) % (2 * N)
+    assert recall(true) == recall(copies) == 1.0
+    assert recall(np.where(np.arange(10) < 5, copies, -1)) == 0.5
     farther = index.validation.neighbors[:, 80:90].astype(np.int64)
     assert recall(farther) == 0.0
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_rounded_vectors_are_found(metric: str) -> None:
-    """As often as before rounding to float16, though under cosine lengths are not quite 1."""
+    """Rounding to float16 changes the measured recall little, in every metric."""
     index = built(metric=metric, degree=32)
     assert index.validation is not None
     rows, recalls = [], []
@@ -105,7 +105,7 @@ def test_rounded_vectors_are_found(metric: str) -> None:
 
 @pytest.mark.parametrize("number", [np.float32(0.7), np.float64(0.7)])
 def test_numbers_of_numpy_are_numbers(number: Any, tmp_path: Path) -> None:
-    """They make the same settings as Python numbers, and can be saved."""
+    """Numbers of numpy make settings that can be saved and loaded."""
     index = built()
     setting = index.setting(number, np.int64(5))  # type: ignore[arg-type] # on purpose
     index.save(tmp_path / "index")
@@ -113,20 +113,20 @@ def test_numbers_of_numpy_are_numbers(number: Any, tmp_path: Path) -> None:
 
 
 def test_searching_for_a_recall_uses_the_setting() -> None:
-    """Answers are those of the setting's limits, in any space."""
+    """A search for a recall has the answers of the setting's limits, in any space."""
     index = built(pca_dim=12)
     for space in (None, "original"):
         setting = index.setting(0.7, 10, space=space)
         found = index.search(VALIDATION, 10, recall=0.7, space=space)
         expected = index.search(VALIDATION, 10, space=space, **setting.limits._asdict())
         np.testing.assert_array_equal(found.ids, expected.ids)
-    assert index.setting(0.7, 10, space="original").rerank == 0  # its scores are true
+    assert index.setting(0.7, 10, space="original").rerank == 0  # an exact space
 
 
 def test_a_setting_is_measured_once_and_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loaded index measures nothing that was measured before it was saved."""
+    """A loaded index does not measure again a setting that was saved."""
     index = built()
     setting = index.setting(0.9)
     index.save(tmp_path / "index")
@@ -137,7 +137,7 @@ def test_a_setting_is_measured_once_and_saved(
 
 
 def test_more_recall_takes_a_wider_beam() -> None:
-    """A recall of 1 is reached where every vertex can be reached."""
+    """A higher recall costs more, and a recall of 1 is reachable."""
     index = built(graph="nsg", degree=32)
     settings = [index.setting(recall) for recall in (0.5, 0.8, 0.95, 1.0)]
     costs = [index.search(VALIDATION, **one.limits._asdict()).n_routing.mean() for one in settings]
@@ -146,8 +146,8 @@ def test_more_recall_takes_a_wider_beam() -> None:
 
 
 def test_a_recall_out_of_reach_is_refused() -> None:
-    """The error names the highest recall in reach."""
-    vectors = np.concatenate([VECTORS, VECTORS + 100])  # two islands, of which one is entered
+    """The error for an unreachable recall names the highest recall measured."""
+    vectors = np.concatenate([VECTORS, VECTORS + 100])  # two clusters; the entry is in one
     graph = build_graph(vectors, options=GraphOptions("knn", 4, entry=0))
     index = RoutingIndex(BaseVectors.of(vectors, "l2"), graph)
     index.validate_with(np.concatenate([VALIDATION, VALIDATION + 100]))
@@ -156,7 +156,7 @@ def test_a_recall_out_of_reach_is_refused() -> None:
 
 
 def test_changes_of_the_index_drop_settings() -> None:
-    """New validation queries or vectors drop all, a replaced space its own."""
+    """New validation queries or vectors drop all settings; a replaced space drops its own."""
     index = built(pca_dim=12)
     index.setting(0.7)
     index.setting(0.7, space="original")
@@ -171,7 +171,7 @@ def test_changes_of_the_index_drop_settings() -> None:
 
 
 def test_at_most_so_many_queries_are_kept() -> None:
-    """With their hundred true neighbours, or as many as there are vectors."""
+    """At most N_KEPT queries are kept, with 100 true neighbours, or as many as vectors."""
     index = RoutingIndex.build(VECTORS[:50], ef_construction=40)
     index.validate_with(np.zeros((N_KEPT + 5, DIM)))
     assert index.validation is not None
@@ -198,13 +198,13 @@ def test_at_most_so_many_queries_are_kept() -> None:
     ],
 )
 def test_bad_settings_are_refused(options: dict[str, Any], message: str) -> None:
-    """The error names what was expected and what was given."""
+    """Wrong arguments of a search for a recall are refused with what was expected and given."""
     with pytest.raises(ValueError, match=message):
         built().search(VALIDATION, **options)
 
 
 def test_without_queries_no_recall_can_be_asked_for() -> None:
-    """The error names the methods that keep validation queries."""
+    """Without validation queries, the error names the methods that keep some."""
     with pytest.raises(ValueError, match="call learn or validate_with first"):
         RoutingIndex.build(VECTORS[:50]).search(VALIDATION, recall=0.9)
     with pytest.raises(ValueError, match="expected queries"):
@@ -225,7 +225,7 @@ def test_without_queries_no_recall_can_be_asked_for() -> None:
 def test_a_setting_that_cannot_be_searched_with_is_refused(
     wrong: dict[str, Any], message: str
 ) -> None:
-    """Each condition has its own message."""
+    """Each wrong value of a setting has its own error message."""
     setting = Setting("original", 10, 0.9, 0, 0.91, ef=20)
     with pytest.raises(ValueError, match=f"expected a setting with {message}"):
         replace(setting, **wrong)
@@ -244,6 +244,6 @@ def test_a_setting_that_cannot_be_searched_with_is_refused(
 def test_validation_arrays_that_do_not_fit_are_refused(
     queries: tuple[int, ...], neighbors: tuple[int, ...], message: str
 ) -> None:
-    """Each condition has its own message."""
+    """Each fault of validation arrays has its own error message."""
     with pytest.raises(ValueError, match=f"expected .*{message}"):
         Validation(np.zeros(queries, np.float32), np.zeros(neighbors, np.int32))

@@ -36,7 +36,7 @@ def test_scores_of_half_floats_equal_numpy(
 
 @pytest.mark.parametrize("simd", SIMD_LEVELS)
 def test_every_half_float_is_read(simd: str) -> None:
-    """All 65,536 of them, subnormal ones and infinities too; not-a-number stays that."""
+    """All 65,536 half floats, with subnormals and infinities, are read correctly; NaN stays NaN."""
     halves = np.arange(2**16, dtype=np.uint16).view(np.float16)
     rows = pad_rows(halves[:, None])
     scores = _core.Rows(rows, "ip", simd=simd).scores(padded_to(np.ones(1), rows.shape[1]))
@@ -62,7 +62,7 @@ def code_scores(
     offset: NDArray[np.float32],
     scale: NDArray[np.float32],
 ) -> NDArray[np.float64]:
-    """The slow twin: round query · scale to a byte with a sign, then add up integers."""
+    """The slow twin: round query · scale to a signed byte, then sum integer products."""
     wide = query.astype(np.float64)
     shift, weighed = -(wide @ offset), wide * scale
     largest = np.abs(weighed).max()
@@ -83,7 +83,7 @@ def code_scores(
 def test_scores_of_codes_equal_their_twin(
     simd: str, bits: int, dim: int, n: int, seed: int, extreme: bool
 ) -> None:
-    """Every kernel adds up the same products, the largest there can be among them."""
+    """Every kernel computes the scores of the twin, also for the largest values."""
     rng = np.random.default_rng(seed)
     largest = LARGEST_CODES[bits]
     codes = rng.integers(largest if extreme else 0, largest + 1, (n, dim), dtype=np.uint8)
@@ -100,7 +100,7 @@ def test_scores_of_codes_equal_their_twin(
 @pytest.mark.parametrize("bits", [4, 8])
 @given(dim=st.integers(1, 300), seed=st.integers(0, 999))
 def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) -> None:
-    """Sums of integers are the same whatever adds them up."""
+    """All kernels give the same scores of codes, bit by bit."""
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, LARGEST_CODES[bits] + 1, (7, dim), dtype=np.uint8)
     rows, width = packed_rows(codes, bits)
@@ -112,7 +112,7 @@ def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) 
 
 
 def test_a_query_of_zeros_scores_nothing() -> None:
-    """No division by its largest value."""
+    """A query of zeros scores 0, without a division by its largest value."""
     rows = pad_rows(np.full((3, 5), 9, dtype=np.uint8))
     zeros = np.zeros(rows.shape[1], dtype=np.float32)
     scores = core_codes(rows, 8, zeros + 1, zeros + 1).scores(zeros)
@@ -144,14 +144,14 @@ def test_a_query_of_zeros_scores_nothing() -> None:
 def test_rows_that_no_kernel_reads_are_refused(
     rows: NDArray[Any], scorer: str, scale: NDArray[np.float32] | None, message: str
 ) -> None:
-    """The core says what it expected."""
+    """Rows that no kernel can read are refused with what was expected."""
     with pytest.raises(ValueError, match=message):
         _core.Rows(rows, scorer, offset=scale, scale=scale)
 
 
 @pytest.mark.parametrize(("bits", "compression"), [(4, "int4"), (8, "int8")])
 def test_codes_of_too_many_dimensions_are_refused(bits: int, compression: Any) -> None:
-    """Sums of products of the largest codes are right up to the most, and would not be beyond."""
+    """Codes are scored correctly up to the largest dimension, and refused beyond it."""
     most, largest = MAX_CODED_DIMS[bits], LARGEST_CODES[bits]
     assert most * 127 * largest <= 2**31 - 1 < (most + 1) * 127 * largest
     rows, width = packed_rows(np.full((1, most), largest, dtype=np.uint8), bits)

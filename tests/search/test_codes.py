@@ -33,14 +33,14 @@ QUERIES = np.random.default_rng(1).normal(size=(60, DIM)).astype(np.float32)
 
 
 def built(**options: Any) -> RoutingIndex:
-    """An index built with less than the usual effort, with queries to measure on."""
+    """A small index with validation queries."""
     index = RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
     index.validate_with(np.random.default_rng(2).normal(size=(80, DIM)))
     return index
 
 
 def test_a_rotation_keeps_lengths_and_products() -> None:
-    """Whatever the number of dimensions; the same seed is the same rotation."""
+    """A random rotation has orthonormal columns and depends only on the seed."""
     rotation = random_rotation(128, 20, 3)
     np.testing.assert_allclose(rotation.T @ rotation, np.eye(20), atol=1e-6)
     np.testing.assert_array_equal(rotation, random_rotation(128, 20, 3))
@@ -53,7 +53,7 @@ def test_a_rotation_keeps_lengths_and_products() -> None:
 def test_codes_stand_for_their_values(
     n: int, dim: int, mean: float, spread: float, seed: int
 ) -> None:
-    """Offset + scale · code is within half a step of every value that is not clipped."""
+    """Decoded values are within half a step of the values, clipped to the quantiles."""
     vectors = np.random.default_rng(seed).normal(mean, spread, (n, dim)).astype(np.float32)
     for bits in (4, 8):
         numbers, codes = encode(vectors, bits)
@@ -66,7 +66,7 @@ def test_codes_stand_for_their_values(
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
-    """An exhaustive search has nearly the same first hundred, in spaces by every scorer."""
+    """Exhaustive searches before and after compression share over 96 of the first 100 answers."""
     base = BaseVectors.of(VECTORS, metric)  # type: ignore[arg-type] # parametrized
     index = RoutingIndex.build(VECTORS, metric, degree=8, ef_construction=40)
     biased = RoutingSpace(base.rows, DIM, "ip", None, np.linspace(-1, 1, N, dtype=np.float32))
@@ -85,7 +85,7 @@ def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
 @pytest.mark.parametrize("compression", ["int4", "int8"])
 @pytest.mark.parametrize("scale", [2.0**-60, 2.0**40])
 def test_codes_know_no_scale(compression: Compression, scale: float) -> None:
-    """Products of small values are smaller than a float can be, and still steer the walk."""
+    """Scaling vectors and queries by a power of two does not change the answers of codes."""
     found = []
     for factor in (1.0, scale):
         index = RoutingIndex.build(VECTORS * np.float32(factor), degree=8, ef_construction=40)
@@ -95,7 +95,7 @@ def test_codes_know_no_scale(compression: Compression, scale: float) -> None:
 
 
 def test_a_space_is_compressed_once() -> None:
-    """Codes are not made of codes; what a half float cannot hold is refused."""
+    """Codes cannot be compressed again, and values beyond the range of float16 are refused."""
     space = original_space(BaseVectors.of(VECTORS, "l2"))
     with pytest.raises(ValueError, match="expected a space of float32, got uint8"):
         compress_space(compress_space(space, "int8"), "int8")
@@ -108,7 +108,7 @@ def test_a_space_is_compressed_once() -> None:
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("vectors", [None, "float16"])
 def test_compressing_loses_little(metric: str, vectors: Any) -> None:
-    """Recall@10 with codes, after reranking, is within two points; `info` tells both figures."""
+    """Compression to int8 costs less than two points of recall@10; `info` reports both recalls."""
     index = built(metric=metric)
     before = index.info()
     index.compress("int8", vectors)
@@ -121,12 +121,12 @@ def test_compressing_loses_little(metric: str, vectors: Any) -> None:
         assert after["vectors"] == "float16"
         assert index.spaces[0].rows.dtype == np.float16
     saved = before["bytes_per_vector"] - after["bytes_per_vector"]
-    codes = 64 + 4  # and a bias, where distances are l2
+    codes = 64 + 4  # with a bias under l2
     assert saved == pytest.approx((64 if vectors else 0) - codes, abs=5)
 
 
 def test_a_compressed_space_takes_the_place_of_its_source() -> None:
-    """But for the original one, which answers are reranked by."""
+    """A compressed space replaces its source, unless that is the original space."""
     index = built(pca_dim=7)
     index.compress("int8")
     assert [space.name for space in index.spaces] == ["original", "pca7-int8"]
@@ -137,7 +137,7 @@ def test_a_compressed_space_takes_the_place_of_its_source() -> None:
     assert [loss["space"] for loss in index.info()["losses"]] == ["pca7-int8", "original-float16"]
     index.compress(None, "float16")
     assert index.base.rows.dtype == np.float16
-    (loss,) = index.info()["losses"]  # that of before was measured with other vectors
+    (loss,) = index.info()["losses"]  # losses measured with other vectors are dropped
     assert loss["space"] == index.spaces[-1].name
     assert loss["before"] >= loss["after"] - 0.01 > 0.5
     with pytest.raises(ValueError, match="expected routing int4, int8 or float16 to be inlined"):
@@ -149,14 +149,14 @@ def test_a_compressed_space_takes_the_place_of_its_source() -> None:
 
 
 def test_without_queries_nothing_is_measured() -> None:
-    """Compressing needs no validation queries."""
+    """Without validation queries, compression works and measures no loss."""
     index = RoutingIndex.build(VECTORS, ef_construction=40)
     index.compress()
     assert index.info()["losses"] == []
 
 
 def test_distances_of_halved_vectors_are_theirs() -> None:
-    """What is reported is the distance to the rounded vector."""
+    """With float16 vectors, distances are those to the rounded vectors."""
     index = built()
     index.compress("int8", "float16")
     found = index.search(QUERIES, k=3, ef=50)
@@ -166,7 +166,7 @@ def test_distances_of_halved_vectors_are_theirs() -> None:
 
 
 def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
-    """An index of them answers as before when it is loaded."""
+    """A loaded index of 4-bit codes answers like the saved one."""
     index = built()
     index.compress("int4", "float16")
     space = index.spaces[-1]
@@ -182,7 +182,7 @@ def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
 
 
 def test_slack_means_the_same_in_codes() -> None:
-    """Scores of codes and their origin are half of squared distances: walks are as long."""
+    """Walks with the same slack are about as long in every compressed space."""
     index = built(degree=16)
     lengths = [index.search(QUERIES, 5, slack=0.1).n_routing.mean()]
     for compression in COMPRESSIONS:
@@ -196,7 +196,10 @@ def test_slack_means_the_same_in_codes() -> None:
 def test_codes_beside_each_other_change_nothing_but_the_memory(
     compression: Any, graph: Any, tmp_path: Path
 ) -> None:
-    """Answers, counts and walks are the same; copies are counted, and made anew when loaded."""
+    """Inlining changes only the memory: answers, counts and walks stay the same.
+
+    The copies are counted in `n_bytes`, and made again on loading.
+    """
     index = built(graph=graph, degree=8)
     plain, near = (RoutingIndex(index.base, index.graph) for _ in range(2))
     plain.compress(compression)
@@ -223,7 +226,7 @@ def test_codes_beside_each_other_change_nothing_but_the_memory(
 
 
 def test_too_many_neighbours_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more than the core can number no copies are made: that is said before."""
+    """Inlining more neighbours than the core can number is refused before any copy is made."""
     index = RoutingIndex.build(np.random.default_rng(0).normal(size=(50, 8)), degree=8)
     monkeypatch.setattr("l2route.search.rows.MAX_INLINED", index.graph.neighbors.size - 1)
     for module in ("search.rows.aligned_rows", "state.changes.compress_space"):

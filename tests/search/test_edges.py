@@ -24,7 +24,7 @@ from test_index import island, run_apart
 @pytest.mark.parametrize("limit", ["ef=5", "budget=50", "slack=0.1"])
 def test_k_beyond_memory_is_refused(k: int, limit: str) -> None:
     """A k whose answers exceed memory is a ValueError, raised before anything is allocated."""
-    said = run_apart(f"""
+    printed = run_apart(f"""
 import resource
 import l2route.search.searcher
 l2route.search.searcher.available_bytes = lambda: 8 << 30
@@ -38,7 +38,7 @@ for queries in (np.zeros((8, 8)), np.zeros(8, dtype=np.float32)):
         print("refused")
 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 """)
-    assert said == "refused\n" * 2
+    assert printed == "refused\n" * 2
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -50,14 +50,17 @@ assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
 def test_any_k_is_answered_or_refused(
     monkeypatch: pytest.MonkeyPatch, k: int, n_queries: int, limit: dict[str, Any]
 ) -> None:
-    """If answers fit into a quarter of free memory; what is not found is −1 and inf."""
+    """A k is answered if its answers fit in a quarter of free memory, and refused otherwise.
+
+    Missing answers are −1 and inf.
+    """
     monkeypatch.setattr("l2route.search.searcher.available_bytes", lambda: 64 << 20)
     index = island()
     queries = np.full((n_queries, 1), 3.0)
     try:
         found = index.search(queries, k, **limit)
     except ValueError as error:
-        assert k > MAX_K or 12 * k * n_queries > 16 << 20  # either way is lawful
+        assert k > MAX_K or 12 * k * n_queries > 16 << 20  # a refusal needs a reason
         assert str(error).startswith("expected")  # noqa: PT017
         return
     assert found.ids.shape == found.distances.shape == (n_queries, k)
@@ -80,7 +83,7 @@ def test_no_queries_have_no_answers(index: RoutingIndex, dtype: type) -> None:
 
 @pytest.mark.parametrize("metric", ["l2", "ip"])
 def test_vectors_without_finite_distances_are_refused(metric: str) -> None:
-    """As vectors, queries and validation queries: their distances would overflow a float32."""
+    """Vectors and queries whose distances would overflow float32 are refused."""
     message = r"of a length of at most 1.44115e\+17, got .* in row 3"
     for size in (1e18, 1e30, 3e38):
         long = VECTORS.copy()
@@ -99,7 +102,7 @@ def test_vectors_without_finite_distances_are_refused(metric: str) -> None:
 def test_the_longest_vectors_have_finite_distances(
     metric: str, routing: Literal["int8", "int4"] | None
 ) -> None:
-    """Vectors just short of the longest allowed have finite distances and right answers."""
+    """Vectors just below the maximum length have finite distances and right answers."""
     lengths = np.linalg.norm(VECTORS, axis=1, keepdims=True)
     longest = (VECTORS / lengths * MAX_LENGTH * 0.999).astype(np.float32)
     queries = -longest[:20]
@@ -124,7 +127,7 @@ def test_the_longest_vectors_have_finite_distances(
 def test_the_core_refuses_the_queries_that_numpy_refuses(
     queries: NDArray[np.float32], metric: Metric
 ) -> None:
-    """The error names the first row that has a NaN or an infinity, or is too long."""
+    """The error of the core names the first row with a NaN or infinity, or that is too long."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt((queries.astype(np.float64) ** 2).sum(axis=1))
     is_bad = ~np.isfinite(queries).all(axis=1)
@@ -134,7 +137,7 @@ def test_the_core_refuses_the_queries_that_numpy_refuses(
     except ValueError as error:
         row = int(np.argmax(is_bad | is_long))
         kind = "finite float32, got NaN or inf" if is_bad[row] else "a length of at most"
-        assert kind in str(error)  # noqa: PT017 # either way is lawful
+        assert kind in str(error)  # noqa: PT017 # an error is allowed here
         assert str(error).endswith(f"in row {row}")  # noqa: PT017
         assert (is_bad | is_long).any()
         return
@@ -153,15 +156,15 @@ BY_METRIC = {metric: built(metric=metric) for metric in METRICS}
     )
 )
 def test_the_core_normalizes_as_numpy_does(queries: NDArray[np.float32]) -> None:
-    """In double precision, so that nothing overflows or underflows; zero stays zero.
+    """The core normalises in double precision, like numpy, without overflow or underflow.
 
-    Sums may be taken in another order, which changes at most one unit in the last place.
+    The order of additions may differ, which changes at most one unit in the last place.
     """
     np.testing.assert_array_max_ulp(_core.normalized(queries), normalize(queries), 1)
 
 
 def test_queries_are_normalized_for_cosine(index: RoutingIndex) -> None:
-    """The length of a query changes nothing."""
+    """Under cosine the length of a query does not change its answers."""
     if index.base.metric != "cosine":
         return
     expected = index.search(QUERIES, k=5, ef=20)

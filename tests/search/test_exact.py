@@ -1,4 +1,4 @@
-"""Laws of routing spaces: whether their scores are true distances, and what is refused."""
+"""Laws of exact spaces, and of spaces of codes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from l2route.search.space import Codes, RoutingSpace, original_space, pca_space
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_only_the_original_space_is_exact(metric: Metric) -> None:
-    """Whatever is made of it or beside it is reranked, even where it has the same rows."""
+    """Every space but the original one is reranked, even if it has the same rows."""
     base = BaseVectors.of(VECTORS, metric)
     exact = original_space(base)
     assert exact.is_exact
@@ -39,7 +39,7 @@ def test_only_the_original_space_is_exact(metric: Metric) -> None:
 
 
 def test_the_original_space_shares_its_rows() -> None:
-    """With the original vectors, also after they were renumbered, made smaller and loaded."""
+    """The original space shares its rows with the vectors, also after they change."""
     index = built()
     for change in (index.renumber, lambda: index.compress(None, "float16")):
         change()
@@ -48,7 +48,7 @@ def test_the_original_space_shares_its_rows() -> None:
 
 
 def test_scores_that_cannot_be_distances_are_not_exact() -> None:
-    """A query matrix, a bias or codes change scores; rows must be those that answers are of."""
+    """An exact space with a query matrix, bias or codes, or with other rows, is refused."""
     base = BaseVectors.of(VECTORS, "l2")
     exact = original_space(base)
     ones = np.ones(base.dim, np.float32)
@@ -67,7 +67,7 @@ def test_scores_that_cannot_be_distances_are_not_exact() -> None:
 
 
 def test_spaces_of_codes_are_checked() -> None:
-    """Codes need an offset, a scale and inner products; floats have neither offset nor scale."""
+    """Codes need an offset, a scale and the scorer ip; floats must have no codes."""
     rows = pad_rows(np.zeros((4, 5), dtype=np.uint8))
     ones = np.ones(5, dtype=np.float32)
     codes = Codes(8, ones, ones)

@@ -1,4 +1,4 @@
-"""Both frontiers of the core against one naive buffer."""
+"""Laws of the frontiers of the core, checked against a naive buffer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The frontiers, compiled with bounds checks by the compiler that builds the core."""
+    """The frontiers, compiled with bounds checks by the compiler of the core."""
     target = tmp_path_factory.mktemp("frontiers") / "frontiers.so"
     compiler = os.environ.get("CXX", "c++")
     source = ROOT / "tests" / "frontiers.cpp"
@@ -75,7 +75,7 @@ class Frontier:
 
 
 class NaiveFrontier:
-    """The slow twin: one list of all entries kept, sorted again whenever it changes."""
+    """The slow twin: one list of all entries, sorted after every change."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -115,7 +115,7 @@ PUSHES = st.tuples(st.lists(SCORES, max_size=60), st.integers(0, 4))
 
 
 def vertices_of(pushes: list[tuple[list[float], int]], seed: int) -> list[list[int]]:
-    """Distinct vertices for all scores pushed: a walk visits a vertex once."""
+    """Distinct vertices for all pushed scores, since a walk visits a vertex once."""
     sizes = [len(scores) for scores, _ in pushes]
     every = np.random.default_rng(seed).permutation(10 + sum(sizes))
     return [part.tolist() for part in np.split(every[: sum(sizes)], np.cumsum(sizes)[:-1])]
@@ -134,9 +134,9 @@ def test_frontiers_are_the_naive_buffer(
     searches: list[tuple[int, list[tuple[list[float], int]]]],
     seed: int,
 ) -> None:
-    """After every push and pop they hold the same entries and expand the same one next.
+    """After every push and pop a frontier has the entries and the next vertex of the twin.
 
-    Also in further searches of other widths with the same buffers.
+    The buffers are reused for searches of other widths.
     """
     frontier = Frontier(library, is_heap)
     for capacity, pushes in searches:
@@ -168,7 +168,7 @@ def test_a_sorted_frontier_with_limits_is_the_naive_buffer(
     kept: int,
     seed: int,
 ) -> None:
-    """Nothing beyond a limit is expanded; entries beyond it are dropped but for the best."""
+    """With limits, a frontier expands and drops the same entries as the twin."""
     frontier, naive = Frontier(library, is_heap=False), NaiveFrontier(capacity)
     frontier.reset(capacity)
     every = zip(pushes, vertices_of(pushes, seed), limits, strict=False)

@@ -1,4 +1,4 @@
-"""Laws of long calls: Ctrl-C ends them, and the interpreter ends after them."""
+"""Laws of interrupts, exit and fork during long calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hops():
     ring = ((np.arange(n) + 1) % n).astype(np.int32)[:, None].copy()
     one = np.zeros(1, dtype=np.int32)
     _core.hops_to_targets(_core.Graph(ring, one, []), one)
-def said(*words):
+def report(*words):
     print(*words, flush=True)
 """
 LONG_CALLS = {
@@ -59,7 +59,7 @@ LONG_CALLS = {
 
 
 def start(script: str) -> subprocess.Popen[str]:
-    """Run a script in a process of its own."""
+    """Run a script in another process."""
     return subprocess.Popen(
         [sys.executable, "-c", PRELUDE + script],
         stdout=subprocess.PIPE,
@@ -70,15 +70,15 @@ def start(script: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("call", LONG_CALLS)
 def test_ctrl_c_ends_a_long_call(call: str) -> None:
-    """Soon, with KeyboardInterrupt; the process goes on, and can search again."""
+    """Ctrl-C soon ends a long call with KeyboardInterrupt, and later searches work."""
     with start(f"""
 begin = time.perf_counter()
 try:
-    said("begins")
+    report("begins")
     {LONG_CALLS[call]}
-    said("was not interrupted in", time.perf_counter() - begin)
+    report("was not interrupted in", time.perf_counter() - begin)
 except KeyboardInterrupt:
-    said(time.perf_counter() - begin)
+    report(time.perf_counter() - begin)
 assert index.search(vectors[:5], ef=20).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
 """) as process:
         assert process.stdout is not None
@@ -87,18 +87,18 @@ assert index.search(vectors[:5], ef=20).ids[:, 0].tolist() == [0, 1, 2, 3, 4]
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert 0.2 < float(out) < 2.5, out  # without: as long as the call, which is longer
+    assert 0.2 < float(out) < 2.5, out  # an uninterrupted call takes longer
 
 
 def test_a_handler_that_raises_nothing_lets_a_call_go_on() -> None:
-    """It runs while the call does, which then answers."""
+    """A signal handler that does not raise runs during a call, which then completes."""
     with start("""
 heard = []
 signal.signal(signal.SIGUSR1, lambda *_: heard.append(time.perf_counter()))
-said("begins")
+report("begins")
 found = search(9000)
 end = time.perf_counter()
-said(len(found.ids), len(heard), end - heard[0] > 0.1)
+report(len(found.ids), len(heard), end - heard[0] > 0.1)
 """) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begins\n"
@@ -117,7 +117,7 @@ AT_EXIT = {
 
 @pytest.mark.parametrize("work", AT_EXIT)
 def test_a_process_ends_while_daemon_threads_search(work: str) -> None:
-    """Soon, without a crash and without a word."""
+    """A process with searching daemon threads exits soon, without a crash or output."""
     for _ in range(3):
         with start(f"""
 def work():
@@ -125,23 +125,23 @@ def work():
 for _ in range(2):
     threading.Thread(target=work, daemon=True).start()
 time.sleep(0.3)
-said("ends")
+report("ends")
 """) as process:
             out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors) == (0, "ends\n", "")
 
 
 def test_hooks_at_exit_may_search() -> None:
-    """Those that run after the core's own too, and may wait for a daemon thread that searches."""
+    """Hooks that run after the core's exit hook may search and join a searching thread."""
     with start("""
 def hook():
     thread.join()
-    said(index.search(vectors[:1], ef=20).ids[0, 0])
+    report(index.search(vectors[:1], ef=20).ids[0, 0])
 def work():
     try:
         while True: index.search(vectors[:100], ef=100)
     finally:
-        said("left")
+        report("left")
 early.append(hook)
 thread = threading.Thread(target=work, daemon=True)
 thread.start()
@@ -154,15 +154,15 @@ time.sleep(0.2)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_process_that_was_forked_off_ends() -> None:
-    """Though threads of its parent were searching: they are not in it, and it can search itself."""
+    """A process forked during its parent's searches can search and exits."""
     with start("""
 threading.Thread(target=search, daemon=True).start()
 time.sleep(0.2)
 child = os.fork()
 if child == 0:
-    said(index.search(vectors[:1], ef=20, n_threads=1).ids[0, 0])
+    report(index.search(vectors[:1], ef=20, n_threads=1).ids[0, 0])
     sys.exit(3)
-said(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+report(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """) as process:
         out, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors

@@ -1,4 +1,4 @@
-"""Laws of limits: one resolution, the same for every way to search, and never exceeded."""
+"""Laws of limits: resolved in one place, the same for every kind of search, never exceeded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TABLE_1 = [
 def test_a_total_leaves_the_rdcs_of_table_1(
     total: int, dim: int, compression: int, rerank: int, routing: int
 ) -> None:
-    """A total budget leaves the rDCS of the paper's Table 1, and spending it costs the total."""
+    """A total budget leaves the rDCS of the paper's Table 1, and spending that costs the total."""
     routing_dim = dim // compression
     n_projection = 0 if compression == 1 else routing_dim
     assert left_for_routing(total, rerank, n_projection, routing_dim, dim) == routing
@@ -55,9 +55,9 @@ def test_a_total_leaves_the_rdcs_of_table_1(
 def test_a_total_is_never_overspent(
     total: int, dim: int, routing_dim: int, rerank: int, is_projected: bool
 ) -> None:
-    """What a total leaves costs at most the total, and one more routing vector would not fit.
+    """The routing vectors that a total allows cost at most the total; one more would exceed it.
 
-    The least total in the error leaves one routing vector or more, and one less leaves none.
+    The least total named by the error allows at least one routing vector, and one less allows none.
     """
     others = (rerank, routing_dim * is_projected, routing_dim, dim)
     least = next(t for t in range(sum(others[:2]), 10**6) if spent(1, *others) <= t)
@@ -73,7 +73,7 @@ def test_a_total_is_never_overspent(
 
 @dataclass(frozen=True)
 class Kind:
-    """What limits depend on of a space."""
+    """The properties of a space on which limits depend."""
 
     is_exact: bool
     original_dim: int | None
@@ -102,7 +102,7 @@ class Kind:
 
 
 def twin(kind: Kind, limits: Limits, k: int) -> tuple[int, int, int, float] | None:
-    """The rules one by one, slowly; None for limits that are refused."""
+    """The rules one by one, in exact arithmetic; None for limits that are refused."""
     budget, ef, slack, rerank = limits
     if k < 1 or k > MAX_K or (ef is not None and ef < 1):
         return None
@@ -165,7 +165,7 @@ KINDS = [
 @example(kind=KINDS[0], limits=Limits(ef=2049, slack=0.25), k=3)
 @example(kind=KINDS[-1], limits=Limits(rerank=200), k=3)
 def test_limits_resolve_as_their_twin(kind: Kind, limits: Limits, k: int) -> None:
-    """Defaults and checks are the twin's, whichever limits are given together."""
+    """Defaults and checks equal those of the twin, for any combination of limits."""
     expected = twin(kind, limits, k)
     if expected is None:
         with pytest.raises(ValueError, match=r"^expected .*got"):
@@ -176,9 +176,9 @@ def test_limits_resolve_as_their_twin(kind: Kind, limits: Limits, k: int) -> Non
 
 @cache
 def searched() -> dict[str, RoutingIndex]:
-    """Indexes with spaces of every kind: exact, projected, biased, of codes; with validation."""
+    """Indexes with exact, projected, biased and coded spaces, one with validation queries."""
     pca, rotated = built(pca_dim=5), built()
-    rotated.compress("int4")  # queries are rotated into more dimensions than they have
+    rotated.compress("int4")  # rotates queries into a larger dimension
     return {"everything": with_everything(), "pca": pca, "rotated": rotated}
 
 
@@ -203,9 +203,9 @@ USUAL = st.builds(
 def test_every_way_to_search_answers_alike(
     name: str, place: int, limits: Limits, k: int, recall: float | None, n_threads: int
 ) -> None:
-    """index.search, index.plan and searcher.search answer alike, or refuse with one message.
+    """index.search, index.plan and searcher.search agree in answers and error messages.
 
-    A budget is never exceeded, and a rerank is honoured beside any other limit.
+    A budget is never exceeded, and a rerank is applied with any other limit.
     """
     index = searched()[name]
     space = index.spaces[place % len(index.spaces)].name
@@ -224,7 +224,7 @@ def test_every_way_to_search_answers_alike(
         ):
             with pytest.raises(ValueError) as other:  # noqa: PT011 # messages are compared
                 call()
-            assert str(other.value) == str(error)  # noqa: PT017 # either way is lawful
+            assert str(other.value) == str(error)  # noqa: PT017 # an error is allowed here
         return
     assert same_results(index.plan(k, **options)(QUERIES), found)
     own = searcher.search(QUERIES, k, limits=limits, n_threads=n_threads)
@@ -242,7 +242,7 @@ def test_every_way_to_search_answers_alike(
 
 @given(limits=LIMITS, recall=st.floats(0.1, 1.0))
 def test_a_recall_stands_alone(limits: Limits, recall: float) -> None:
-    """Beside a recall any limit is refused, also a wrong one, and the message names it."""
+    """Any limit given with a recall is refused, and the message names it."""
     given_ = [f"{name}={value}" for name, value in limits._asdict().items() if value is not None]
     if not given_:
         check_alone(recall, limits)
@@ -272,7 +272,7 @@ def test_a_recall_stands_alone(limits: Limits, recall: float) -> None:
     ids=str,
 )
 def test_each_condition_has_its_own_message(limits: Limits, message: str) -> None:
-    """What was expected and what was found are both named."""
+    """The error names what was expected and what was found."""
     with pytest.raises(ValueError, match=f"^{message}$"):
         limits.resolve(searched()["pca"].spaces[-1], 10)
 

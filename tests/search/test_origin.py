@@ -1,4 +1,4 @@
-"""What all vertices of a learned space have in common: an origin, and nothing out of proportion."""
+"""Laws of the calibration of learned spaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPREADS = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)
 
 
 def learned_like(base: BaseVectors, scale: float, rng: np.random.Generator) -> RoutingSpace:
-    """A space as learning leaves it: centred rows, near a multiple of the vectors, and biases."""
+    """A space as training leaves it: centred rows, near a multiple of the vectors, and biases."""
     vectors = base.vectors().astype(np.float64)
     centred = vectors - vectors.mean(axis=0)
     rows = scale * (centred + 0.1 * centred.std() * rng.normal(size=vectors.shape))
@@ -30,7 +30,7 @@ def learned_like(base: BaseVectors, scale: float, rng: np.random.Generator) -> R
 
 
 def drawn(seed: int, spread: float, mean: float, metric: Metric) -> BaseVectors:
-    """Vectors that vary by one in all dimensions but the first."""
+    """Vectors with variance 1 in all dimensions but the first."""
     vectors = np.random.default_rng(seed).normal(size=(N, DIM))
     vectors[:, 0] = mean + spread * vectors[:, 0]
     return BaseVectors.of(vectors, metric)
@@ -47,25 +47,25 @@ def drawn(seed: int, spread: float, mean: float, metric: Metric) -> BaseVectors:
 def test_what_is_common_is_in_proportion(
     seed: int, spread: float, mean: float, scale: float, metric: Metric
 ) -> None:
-    """However little vectors vary along an axis, rows and biases stay as large as scores are."""
+    """Rows and biases stay of the size of scores, however little vectors vary along an axis."""
     base = drawn(seed, spread, mean, metric)
     space = learned_like(base, scale, np.random.default_rng(seed + 1))
-    told = with_origin(space, base)
-    assert told.origin is not None
-    assert told.bias is not None
-    assert 0.5 * scale < told.origin < 2 * scale
+    calibrated = with_origin(space, base)
+    assert calibrated.origin is not None
+    assert calibrated.bias is not None
+    assert 0.5 * scale < calibrated.origin < 2 * scale
     length = float(np.sqrt((base.vectors() ** 2).sum(axis=1).mean()))
-    assert np.linalg.norm(told.rows.mean(axis=0)) < 2 * scale * length
-    assert abs(told.bias.mean()) < 2 * scale * length**2
+    assert np.linalg.norm(calibrated.rows.mean(axis=0)) < 2 * scale * length
+    assert abs(calibrated.bias.mean()) < 2 * scale * length**2
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("spread", SPREADS)
 def test_vectors_have_no_distance_to_themselves(spread: float, metric: Metric) -> None:
-    """On average none, and but for what was learned beside, each of them none."""
+    """Calibrated distances of vectors to themselves are 0 on average, and vary little."""
     base = drawn(0, spread, 1.0, metric)
-    told = with_origin(learned_like(base, 10.0, np.random.default_rng(1)), base)
-    own, others = distances(told, base.vectors())
+    calibrated = with_origin(learned_like(base, 10.0, np.random.default_rng(1)), base)
+    own, others = distances(calibrated, base.vectors())
     assert abs(own.mean()) < 0.01 * others.mean()
     assert own.std() < 0.1 * others.mean()
 
@@ -73,18 +73,18 @@ def test_vectors_have_no_distance_to_themselves(spread: float, metric: Metric) -
 def distances(
     space: RoutingSpace, vectors: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What a space tells of vectors to themselves [n], and to all [n, n]."""
+    """Calibrated distances of vectors to themselves [n], and to all vectors [n, n]."""
     assert space.origin is not None
     halves = 0.5 * np.float32(space.origin) * (vectors**2).sum(axis=1)
-    told = halves[:, None] - (vectors @ space.rows[:, : space.dim].T + space.bias)
-    return np.diag(told), told
+    calibrated = halves[:, None] - (vectors @ space.rows[:, : space.dim].T + space.bias)
+    return np.diag(calibrated), calibrated
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 def test_vectors_that_are_all_alike_have_an_origin(metric: Metric) -> None:
-    """Any scale is right for them, and none of them is far from itself."""
+    """Equal vectors get origin 1, and distance 0 to themselves."""
     base = BaseVectors.of(np.ones((5, DIM)), metric)
-    told = with_origin(learned_like(base, 3.0, np.random.default_rng(0)), base)
-    own, _ = distances(told, base.vectors())
+    calibrated = with_origin(learned_like(base, 3.0, np.random.default_rng(0)), base)
+    own, _ = distances(calibrated, base.vectors())
     assert abs(float(own.mean())) < 1e-5
-    assert told.origin == 1.0
+    assert calibrated.origin == 1.0

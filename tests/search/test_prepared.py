@@ -1,4 +1,4 @@
-"""Laws of plans: searches that are prepared once and called often."""
+"""Laws of plans: prepared searches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from test_index import BAD_RERANKS, BAD_SEARCHES
 
 
 def test_a_plan_answers_as_a_search(index: RoutingIndex) -> None:
-    """With the same limits, for one query and many, of any dtype, traced or not, on any threads."""
+    """A plan answers like a search with its limits: single or batch, any dtype and threads."""
     for space in index.spaces:
         for limit in ({"budget": 90, "rerank": 9}, {"ef": 20}, {"ef": 30, "rerank": 12}, {}):
             options: dict[str, Any] = {"k": 4, "space": space.name, **limit}
@@ -31,7 +31,7 @@ def test_a_plan_answers_as_a_search(index: RoutingIndex) -> None:
 
 @pytest.mark.parametrize("fault", BAD_SEARCHES | BAD_RERANKS)
 def test_a_bad_plan_is_refused(fault: str) -> None:
-    """When it is made, or when it is called, with the message of a search."""
+    """Wrong arguments of a plan give the error messages of a search."""
     given_, message = (BAD_SEARCHES | BAD_RERANKS)[fault]
     options = dict(given_)
     queries = options.pop("queries", QUERIES)

@@ -1,4 +1,4 @@
-"""Laws of beam search: it equals its twin, and answers do not depend on how it is run."""
+"""Laws of beam search: it equals its twin, and threads and batches do not matter."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -74,7 +74,7 @@ class Case:
     simd=st.sampled_from(SIMD_LEVELS),
 )
 def test_search_equals_its_twin(case: Case, simd: str) -> None:
-    """The core answers as the heapq twin: ids, order, counts and everything visited."""
+    """The core equals the heapq twin in ids, order, counts and visited vertices."""
     graph, base, space, query = case.drawn()
     budget = case.n if case.budget is None and case.ef is None else case.budget
     n_rerank = 0
@@ -100,7 +100,7 @@ def test_search_equals_its_twin(case: Case, simd: str) -> None:
 
 @given(seed=st.integers(0, 2**32 - 1), ef=st.none() | st.integers(1, 20))
 def test_projection_equals_its_twin(seed: int, ef: int | None) -> None:
-    """A query is multiplied by the matrix, routed, reranked in the original space and charged."""
+    """With a query matrix, answers and costs equal those of the twin."""
     rng = np.random.default_rng(seed)
     n, dim, routing_dim = 40, 6, 2
     base = BaseVectors.of(rng.integers(-3, 4, (n, dim)), "l2")
@@ -128,7 +128,7 @@ def test_projection_equals_its_twin(seed: int, ef: int | None) -> None:
 def test_a_score_that_is_not_a_number_is_farthest(simd: str) -> None:
     """A NaN score, the difference of two infinite products, ranks last.
 
-    Vectors from users are checked before; those from a file are not checked one by one.
+    Users' vectors are checked before; those loaded from a file without verification are not.
     """
     vectors = np.array([[1e30, -1e30], [1, 1], [-1, 0.5]], dtype=np.float32)
     neighbors = np.array([[1, 2], [0, 2], [0, 1]], dtype=np.int32)
@@ -147,7 +147,7 @@ def test_a_score_that_is_not_a_number_is_farthest(simd: str) -> None:
 def test_a_budget_is_spent_to_the_last(
     small_world: SmallWorld, budget: int, rerank: int | None
 ) -> None:
-    """Where scores are true distances, a connected graph takes all of a budget to walk."""
+    """In an exact space a search of a connected graph spends its whole budget."""
     searcher = Searcher(small_world.graph, small_world.space, small_world.base)
     result = searcher.search(small_world.queries, 3, limits=Limits(budget, rerank=rerank))
     assert (result.n_computed == budget).all()
@@ -178,7 +178,7 @@ def answers(result: SearchResult) -> list[NDArray[np.generic]]:
 
 @pytest.mark.parametrize("n_threads", [2, 3, 8])
 def test_threads_change_nothing(small_world: SmallWorld, n_threads: int) -> None:
-    """Any number of threads gives the answers, counts and traces of one."""
+    """Answers, counts and traces do not depend on the number of threads."""
     searcher = Searcher(small_world.graph, small_world.space, small_world.base)
     one = searcher.search(small_world.queries, 5, limits=Limits(100), n_threads=1, trace=True)
     many = searcher.search(
@@ -193,7 +193,7 @@ def test_threads_change_nothing(small_world: SmallWorld, n_threads: int) -> None
 
 
 def test_one_query_is_a_batch_of_one(small_world: SmallWorld) -> None:
-    """Queries searched one by one, also as plain vectors, answer as in a batch."""
+    """Queries searched one by one, also as vectors [dim], answer as in a batch."""
     searcher = Searcher(small_world.graph, small_world.space, small_world.base)
     batch = searcher.search(small_world.queries, 5, limits=Limits(100))
     single = [searcher.search(query, 5, limits=Limits(100)) for query in small_world.queries]
@@ -203,7 +203,7 @@ def test_one_query_is_a_batch_of_one(small_world: SmallWorld) -> None:
 
 
 def test_visited_stamps_survive_many_searches(small_world: SmallWorld) -> None:
-    """The 8-bit stamps wrap around without forgetting or inventing a visit."""
+    """Repeated searches agree after the 8-bit visited stamps wrap around."""
     searcher = Searcher(small_world.graph, small_world.space, small_world.base)
     query = small_world.queries[:1]
     first = searcher.search(query, 5, limits=Limits(200))
@@ -214,7 +214,7 @@ def test_visited_stamps_survive_many_searches(small_world: SmallWorld) -> None:
 
 
 def test_a_wider_beam_finds_no_less(small_world: SmallWorld) -> None:
-    """Over many queries a wider beam computes more and finds nearer neighbours."""
+    """On average a wider beam computes more and finds nearer neighbours."""
     searcher = Searcher(small_world.graph, small_world.space, small_world.base)
     results = [
         searcher.search(small_world.queries, 1, limits=Limits(ef=ef)) for ef in (1, 8, 64, 512)
@@ -225,7 +225,7 @@ def test_a_wider_beam_finds_no_less(small_world: SmallWorld) -> None:
 
 
 def test_hnsw_descent_starts_near_the_answer() -> None:
-    """Upper layers bring a search nearer within few distances than the bottom layer alone does."""
+    """At a small budget, HNSW with upper layers finds nearer answers than its bottom layer."""
     rng = np.random.default_rng(1)
     vectors = rng.normal(size=(3000, 4)).astype(np.float32)
     queries = rng.normal(size=(200, 4)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Laws of searches with a slack: where walks end."""
+"""Laws of searches with a slack."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ DIM = 3
 
 @dataclass(frozen=True)
 class Drawn:
-    """Vectors, a query, a space, and what its scores are."""
+    """Vectors, a query, a space, and its scores."""
 
     base: BaseVectors
     query: NDArray[np.float32]
@@ -28,16 +28,15 @@ class Drawn:
     scores: NDArray[np.float32]
     """Routing scores [n]."""
     true: NDArray[np.float32]
-    """What answers are ranked by [n]."""
+    """True distances, by which answers are ranked [n]."""
     offset: float
     """Scores plus the offset are proportional to squared distances."""
 
 
 def draw(rng: np.random.Generator, n: int, kind: str) -> Drawn:
-    """Small integers, whose scores are exact.
+    """Vectors of small integers, whose scores are exact.
 
-    `biased` routes by inner products that are half the squared distances of other vectors, not far
-    from the true ones.
+    `biased` routes by half the squared distances to other vectors, close to the true ones.
     """
     vectors = rng.integers(-3, 4, (n, DIM)).astype(np.float32)
     query = rng.integers(-3, 4, (1, DIM)).astype(np.float32)
@@ -70,7 +69,7 @@ def draw(rng: np.random.Generator, n: int, kind: str) -> Drawn:
 def test_a_search_with_slack_equals_its_twin(
     seed: int, n: int, kind: str, budget: int | None, ef: int | None, k: int, share: float
 ) -> None:
-    """The core ends as the twin does: ids, order, counts and everything visited."""
+    """The core equals the twin in ids, order, counts and visited vertices."""
     rng = np.random.default_rng(seed)
     drawn = draw(rng, n, kind)
     graph = random_graph(rng, n, 6, 0)
@@ -94,7 +93,7 @@ def test_a_search_with_slack_equals_its_twin(
 
 
 def test_more_slack_finds_no_less(small_world: SmallWorld) -> None:
-    """A larger slack finds nearer answers at a higher cost, which differs between queries."""
+    """A larger slack finds nearer answers at a higher cost, and costs differ by query."""
     searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
     every = [
         searcher.search(small_world.queries, 5, limits=Limits(slack=slack))
@@ -108,7 +107,7 @@ def test_more_slack_finds_no_less(small_world: SmallWorld) -> None:
 
 
 def test_a_huge_slack_is_no_limit(small_world: SmallWorld) -> None:
-    """It visits every vertex, unless a query equals one: a multiple of distance 0 is 0."""
+    """A huge slack visits every vertex, unless the query equals one, at distance 0."""
     searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
     for queries, is_everywhere in (
         (small_world.queries, True),
@@ -123,7 +122,7 @@ def test_a_huge_slack_is_no_limit(small_world: SmallWorld) -> None:
 
 
 def test_a_slack_that_cannot_be_kept_is_refused(small_world: SmallWorld) -> None:
-    """It needs distances, a finite number of at least 0, and a beam that can be kept in order."""
+    """Under ip, or if not finite, negative or with a beam beyond 2,048, a slack is refused."""
     searcher = Searcher(small_world.graph, original_space(small_world.base), small_world.base)
     for slack in (-0.1, np.nan, np.inf):
         with pytest.raises(ValueError, match=f"expected a finite slack of at least 0, got {slack}"):

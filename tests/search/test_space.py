@@ -1,4 +1,4 @@
-"""Laws of routing spaces: their scores, and which shapes belong together."""
+"""Laws of routing spaces: their scores and shapes."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from l2route.search.space import RoutingSpace, original_space, pca_space
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
 @pytest.mark.parametrize("projected", [False, True])
 def test_scores_with_an_origin_are_distances(metric: Metric, projected: bool) -> None:
-    """Inner products with biases become distances, on any scale and with any common offset."""
+    """Calibrated inner products are squared distances, for any scale and common offset."""
     rng = np.random.default_rng(0)
     base = BaseVectors.of(rng.normal(size=(500, 8)) + 1, metric)
     vectors = base.vectors()
@@ -27,13 +27,13 @@ def test_scores_with_an_origin_are_distances(metric: Metric, projected: bool) ->
     rows = pad_rows(7 * routed - rng.normal(size=dim).astype(np.float32))
     bias = (2.5 - 3.5 * (routed**2).sum(axis=1)).astype(np.float32)
     space = RoutingSpace(rows, dim, "ip", matrix, bias)
-    told = with_origin(space, base)
-    assert told.origin is not None
+    calibrated = with_origin(space, base)
+    assert calibrated.origin is not None
     queries = routed[:20]
     squares = (queries**2).sum(axis=1)[:, None]
-    scores = queries @ told.rows[:, :dim].T + told.bias  # [20, n]
+    scores = queries @ calibrated.rows[:, :dim].T + calibrated.bias  # [20, n]
     true = ((queries[:, None] - routed) ** 2).sum(axis=2)
-    np.testing.assert_allclose(told.origin * squares / 2 - scores, 3.5 * true, atol=1e-3)
+    np.testing.assert_allclose(calibrated.origin * squares / 2 - scores, 3.5 * true, atol=1e-3)
     np.testing.assert_array_equal(space.rows, rows)
     products = BaseVectors.of(vectors, "ip")
     assert with_origin(space, products).origin is None
@@ -42,7 +42,7 @@ def test_scores_with_an_origin_are_distances(metric: Metric, projected: bool) ->
 
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
 def test_pca_space_keeps_the_scores_it_can(metric: str) -> None:
-    """On vectors of low rank, PCA to that rank ranks as the original space does."""
+    """On vectors of low rank, PCA to that rank has the answers of the original space."""
     rng = np.random.default_rng(2)
     vectors = (rng.normal(size=(300, 3)) @ rng.normal(size=(3, 10))).astype(np.float32)
     base = BaseVectors.of(vectors, metric)  # type: ignore[arg-type] # a parameter of the test
@@ -56,7 +56,7 @@ def test_pca_space_keeps_the_scores_it_can(metric: str) -> None:
 
 
 def test_spaces_and_searchers_refuse_what_does_not_fit(small_world: SmallWorld) -> None:
-    """Shapes that do not belong together are refused, stating what was expected."""
+    """Inconsistent shapes are refused with what was expected."""
     base, graph, space = small_world.base, small_world.graph, small_world.space
     with pytest.raises(ValueError, match=r"expected rows \[1000, 16\], got \(1000, 15\)"):
         RoutingSpace(base.rows[:, :15], 12, "l2")

@@ -1,4 +1,4 @@
-"""Laws of forged indexes: files in order, checksums and all, whose contents are not."""
+"""Laws of forged indexes: valid files and checksums with wrong contents."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ SPARE_NAMES = [
 
 
 def some_array(arrays: Arrays, rng: random.Random) -> str:
-    """A name; those of small arrays, which say how others are read, as often as of large ones."""
+    """The name of a random array; small and large arrays are equally likely."""
     return rng.choice(sorted(arrays))
 
 
 def put_values(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Put numbers into an array: wild ones, or such as are in it elsewhere."""
+    """Put extreme values, or values from elsewhere in it, into an array."""
     name = some_array(arrays, rng)
     array = arrays[name].copy()
     if not array.size:
         return
     wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
     elsewhere = array.ravel()[:1000].tolist()
-    with np.errstate(over="ignore"):  # half floats hold no 3e38
+    with np.errstate(over="ignore"):  # 3e38 overflows float16
         for _ in range(rng.choice([1, 1, 3, 10])):
             value = np.array(rng.choice(rng.choice([wild, elsewhere, range(N)])))
             array.flat[rng.randrange(array.size)] = value.astype(array.dtype)
@@ -55,7 +55,7 @@ def put_values(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None
 
 
 def fill(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Make an array, or a row of it, one number."""
+    """Set an array, or its first or last row, to one value."""
     name = some_array(arrays, rng)
     array = arrays[name].copy()
     wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
@@ -66,7 +66,7 @@ def fill(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
 
 
 def cut_or_grow(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Give an array fewer or more rows or columns; or all that have a row per vertex alike."""
+    """Remove or add rows or columns of one array, or of all with a row per vertex."""
     change: Callable[[NDArray[Any]], NDArray[Any]] = rng.choice([
         lambda array: array[:-1],
         lambda array: array[:1],
@@ -82,7 +82,7 @@ def cut_or_grow(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> Non
 
 
 def change_type(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Convert an array, read its bytes as another type, or give it another axis."""
+    """Convert an array to another dtype, view it as bytes, or change its axes."""
     name = some_array(arrays, rng)
     array, dtype = arrays[name], rng.choice(TYPES)
     with np.errstate(all="ignore"):
@@ -93,29 +93,29 @@ def change_type(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> Non
 
 
 def exchange(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Put one array in another's place, or both in each other's."""
+    """Replace one array by another, or swap both."""
     a, b = some_array(arrays, rng), some_array(arrays, rng)
     arrays[a], arrays[b] = arrays[b], rng.choice([arrays[a], arrays[b]])
 
 
 def remove(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Leave an array out."""
+    """Remove an array."""
     del arrays[some_array(arrays, rng)]
 
 
 def add(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Add an array that other indexes have, with what is in one of this index or nearly fits."""
+    """Add an array that other indexes have, with the content of another or of a likely shape."""
     made = [np.zeros(N, "f4"), np.arange(N), np.arange(N)[::-1] * 2 - 5, VALIDATION]
     arrays[rng.choice(SPARE_NAMES)] = rng.choice([arrays[some_array(arrays, rng)], *made])
 
 
 def edit_meta(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Change, remove, exchange or copy a value of meta.json."""
+    """Change, remove, swap or copy a value of meta.json."""
     edit_json(meta, rng)
 
 
 def turn_into_codes(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
-    """Say of a space that it is of codes, or of others than it is."""
+    """Declare a space to have codes, or codes of other bits and dimension."""
     space = rng.choice(meta["spaces"]) if meta["spaces"] else {}
     space.update(code_bits=rng.choice([4, 8]), scorer=rng.choice(["ip", "l2"]))
     space.update(inlined=rng.random() < 0.5, dim=rng.choice([1, 5, 12, 16, 64, 128]))
@@ -135,13 +135,13 @@ FORGERIES: tuple[Forgery, ...] = (
 def test_a_forged_index_is_refused_or_answers(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever stands in an index's files, loading it is an error that says so or an index.
+    """Loading a forged index raises an error that names it, or gives an index.
 
-    Checksums and file names are those of what was forged, so that only looking at the contents can
-    tell. An index that loads answers with ids of its own or says what it expected instead, however
-    it is searched; one that was verified has finite numbers and labels of one vertex each.
+    Checksums and file names match the forged content, so only checks of the content can detect it.
+    Searches of an index that loads answer with its ids or raise "expected …". A verified index has
+    only finite values and distinct labels.
     """
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # no power fails here
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # for speed
     rng = random.Random(kind)
     index = INDEXES[kind]()
     if index.validation is None:
@@ -171,7 +171,7 @@ def test_a_forged_index_is_refused_or_answers(
 
 
 def assert_sound(path: Path) -> None:
-    """Every number that an index is made of is one, and labels tell vertices apart."""
+    """All values of an index are finite, and its labels are distinct."""
     index = load(path)
     arrays = index._current.state.arrays()
     assert all(np.isfinite(array).all() for array in arrays.values())
@@ -182,7 +182,7 @@ def assert_sound(path: Path) -> None:
 
 
 def is_forgeable(meta: dict[str, Any], arrays: Arrays) -> bool:
-    """Whether there is still something that forgeries know how to change."""
+    """Whether meta.json still has the parts that forgeries change."""
     has_spaces = isinstance(meta.get("spaces"), list)
     return (
         has_spaces
@@ -192,7 +192,7 @@ def is_forgeable(meta: dict[str, Any], arrays: Arrays) -> bool:
 
 
 def test_forgeries_are_written(tmp_path: Path) -> None:
-    """What is forged passes for an index whose files are in order."""
+    """A forged index has valid checksums and file names."""
     INDEXES["everything"]().save(tmp_path)
     meta, arrays = read_index(tmp_path)
     arrays["vectors"][0, 0] = np.nan

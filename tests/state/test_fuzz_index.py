@@ -1,4 +1,4 @@
-"""Laws of damaged indexes: an error that says so, or answers; nothing else."""
+"""Laws of damaged indexes: they are refused, or answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Files = dict[str, bytes]
 
 
 def small_index(labels: bool) -> RoutingIndex:
-    """An index with upper layers, a PCA space and one with a bias, in little."""
+    """A small index with upper layers, a PCA space and a space with a bias."""
     vectors = np.random.default_rng(0).normal(size=(N, DIM)).astype(np.float32)
     base = BaseVectors.of(vectors, "l2")
     graph = build_graph(vectors, "l2", GraphOptions("hnsw", 4, 20))
@@ -39,7 +39,7 @@ def small_index(labels: bool) -> RoutingIndex:
 
 
 def compressed_index() -> RoutingIndex:
-    """An index of codes and half floats that knows a setting."""
+    """A small index with codes, float16 vectors and a setting."""
     index = small_index(labels=False)
     index.validate_with(np.random.default_rng(1).normal(size=(10, DIM)))
     index.compress("int4", space="original")
@@ -51,7 +51,7 @@ def compressed_index() -> RoutingIndex:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
-    """The files of three indexes, one with labels, one compressed."""
+    """The files of three indexes: a small, a labelled and a compressed one."""
     found = []
     for index in (small_index(labels=False), small_index(labels=True), compressed_index()):
         path = tmp_path_factory.mktemp("intact")
@@ -61,17 +61,17 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
 
 
 def array_names(files: Files) -> list[str]:
-    """Array files, in an order that does not change from run to run."""
+    """Names of array files in a fixed order."""
     return sorted(name for name in files if name != META)
 
 
 def some_file(files: Files, rng: random.Random) -> str:
-    """A file with something in it."""
+    """A random file that is not empty."""
     return rng.choice(sorted(name for name in files if files[name]))
 
 
 def flip_bytes(files: Files, rng: random.Random) -> None:
-    """Change some bytes of a file; often of a header, which decides about all the rest."""
+    """Change some bytes of a file, often in the header."""
     name = some_file(files, rng)
     content = bytearray(files[name])
     for _ in range(rng.choice([1, 1, 2, 5, 20])):
@@ -81,7 +81,7 @@ def flip_bytes(files: Files, rng: random.Random) -> None:
 
 
 def cut(files: Files, rng: random.Random) -> None:
-    """Shorten a file, to nothing at times."""
+    """Shorten a file, sometimes to nothing."""
     name = some_file(files, rng)
     content = files[name]
     files[name] = content[: rng.choice([0, 5, 10, 64, 128, rng.randrange(len(content)), -1])]
@@ -96,7 +96,7 @@ def extend(files: Files, rng: random.Random) -> None:
 
 
 def swap(files: Files, rng: random.Random) -> None:
-    """Exchange two files, or put a copy of one in another's place."""
+    """Swap two files, or replace one by a copy of another."""
     a, b = rng.sample(sorted(files), 2)
     files[a], files[b] = files[b], rng.choice([files[a], files[b]])
 
@@ -107,7 +107,7 @@ def remove(files: Files, rng: random.Random) -> None:
 
 
 def shift(files: Files, rng: random.Random) -> None:
-    """Move an array within its file, so that it does not start at a multiple of its size."""
+    """Move an array within its file, so that it is misaligned."""
     name = rng.choice(array_names(files))
     content = files[name]
     length = int.from_bytes(content[8:10], "little")
@@ -117,21 +117,21 @@ def shift(files: Files, rng: random.Random) -> None:
 
 
 def set_values(files: Files, rng: random.Random) -> None:
-    """Put wild numbers into an array, or mere wrong ones."""
+    """Put extreme or wrong values into an array."""
     name = rng.choice(array_names(files))
     array = read_array(files[name])
     if array is None or not array.size or array.dtype.kind not in "fi":
         return
     wild: Sequence[Any] = WILD_FLOATS if array.dtype.kind == "f" else wild_integers(N)
     wild = rng.choice([wild, range(N)])
-    with np.errstate(over="ignore"):  # half floats hold no 3e38
+    with np.errstate(over="ignore"):  # 3e38 overflows float16
         for _ in range(rng.choice([1, 1, 3, 10])):
             array.flat[rng.randrange(array.size)] = rng.choice(wild)
     files[name] = array_file(array)
 
 
 def set_shape(files: Files, rng: random.Random) -> None:
-    """Give an array another shape, length or type."""
+    """Give an array another shape, length or dtype."""
     name = rng.choice(array_names(files))
     array = read_array(files[name])
     if array is None or not array.ndim or array.dtype.kind not in "fiu":
@@ -154,12 +154,12 @@ def set_shape(files: Files, rng: random.Random) -> None:
         lambda: np.ascontiguousarray(array).view(np.uint8),
         lambda: np.zeros(array.shape, dtype=rng.choice(["U3", "S2", "M8[s]", "i4,f4", "?", "c8"])),
     ]
-    with np.errstate(invalid="ignore"):  # a wild float has no integer
+    with np.errstate(invalid="ignore"):  # not every float has an integer
         files[name] = array_file(np.asarray(rng.choice(changes)()))
 
 
 def edit_meta(files: Files, rng: random.Random) -> None:
-    """Change, remove, exchange or copy values of meta.json."""
+    """Change, remove, swap or copy values of meta.json."""
     meta = json.loads(files[META])
     for _ in range(rng.choice([1, 1, 2, 4])):
         edit_json(meta, rng)
@@ -173,7 +173,7 @@ MUTATIONS: list[Callable[[Files, random.Random], None]] = [
 
 
 def read_array(content: bytes) -> NDArray[Any] | None:
-    """The array in a file, if there is one."""
+    """The array in a file; None if it cannot be read."""
     try:
         array = np.load(io.BytesIO(content), allow_pickle=False)
     except Exception:  # numpy raises many kinds on damaged files
@@ -182,14 +182,14 @@ def read_array(content: bytes) -> NDArray[Any] | None:
 
 
 def array_file(array: NDArray[Any]) -> bytes:
-    """What np.save writes."""
+    """The bytes that np.save writes."""
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     return stream.getvalue()
 
 
 def agree(files: Files) -> None:
-    """Make meta.json say of each array what is in its file, so that only contents are wrong."""
+    """Make meta.json describe the arrays as they are, so that only contents are wrong."""
     try:
         meta = json.loads(files[META])
         for entry in meta["arrays"].values():
@@ -203,7 +203,7 @@ def agree(files: Files) -> None:
 
 
 def write(path: Path, files: Files, before: Files) -> None:
-    """Make a directory hold these files, given what it held before."""
+    """Make a directory hold these files, given the files it held before."""
     for name in before.keys() - files.keys():
         (path / name).unlink()
     for name, content in files.items():
@@ -215,11 +215,11 @@ def write(path: Path, files: Files, before: Files) -> None:
 def test_a_damaged_index_is_refused_or_answers(
     intact: list[Files], tmp_path: Path, seed: int
 ) -> None:
-    """Whatever happened to an index's files, loading it is an error that says so or an index.
+    """Loading a damaged index raises an error that names it, or gives an index that answers.
 
-    The error is a ValueError or a FileNotFoundError with the path; the index answers with ids of
-    its own. A quarter of the indexes is loaded unverified, and of a half meta.json is made to agree
-    with the damage, so that checks of contents are all that stands between it and the core.
+    The error is a ValueError or FileNotFoundError with the path; answers are ids of the index. A
+    quarter of the indexes is loaded without verification, and half have a meta.json that matches
+    the damage, so that only checks of the content protect the core.
     """
     rng = random.Random(seed)
     outcomes: Counter[str] = Counter()
@@ -244,7 +244,7 @@ def test_a_damaged_index_is_refused_or_answers(
 
 
 def is_json(files: Files) -> bool:
-    """Whether meta.json can be edited still."""
+    """Whether meta.json can still be edited."""
     try:
         return isinstance(json.loads(files[META]), dict)
     except (ValueError, RecursionError):
@@ -252,7 +252,7 @@ def is_json(files: Files) -> bool:
 
 
 def test_an_intact_index_answers(intact: list[Files], tmp_path: Path) -> None:
-    """Without damage, the check that the test above makes finds an index."""
+    """Intact indexes pass the check of the test above."""
     for files in intact:
         path = tmp_path / str(len(files))
         path.mkdir()

@@ -1,4 +1,4 @@
-"""Laws of indexes in files: saved, loaded, damaged, and of old."""
+"""Laws of saved indexes: loaded, replaced, inconsistent, and of older versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def test_loaded_index_answers_as_the_saved(
     index: RoutingIndex, tmp_path: Path, mmap: bool, verify: bool
 ) -> None:
-    """An index that is saved and loaded gives the same answers at the same cost."""
+    """A loaded index gives the answers of the saved one at the same cost."""
     index.save(tmp_path / "index")
     loaded = load(tmp_path / "index", mmap=mmap, verify=verify)
     assert same_answers(loaded, index)
@@ -38,7 +38,7 @@ def test_loaded_index_answers_as_the_saved(
 
 
 def test_saving_a_loaded_index_writes_the_same_files(index: RoutingIndex, tmp_path: Path) -> None:
-    """An index saved after loading is the same file by file."""
+    """Saving a loaded index writes the same files."""
     index.save(tmp_path / "a")
     load(tmp_path / "a", mmap=True).save(tmp_path / "b")
     a, b = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in "ab")
@@ -55,7 +55,7 @@ def test_building_is_reproducible(tmp_path: Path) -> None:
 
 
 def test_saving_over_an_index_replaces_it(tmp_path: Path) -> None:
-    """The last index saved is the one that loads; a path may be a string."""
+    """A save replaces the saved index; the path may be a string."""
     first, second = with_everything(), built(metric="ip")
     first.save(str(tmp_path))
     second.save(str(tmp_path))
@@ -63,7 +63,7 @@ def test_saving_over_an_index_replaces_it(tmp_path: Path) -> None:
 
 
 def test_a_mapped_index_outlives_its_files(tmp_path: Path) -> None:
-    """A mapped index answers as before while others are saved over it, or all is deleted."""
+    """A mapped index answers as before after its files are replaced or deleted."""
     path = tmp_path / "index"
     old, new = with_everything(), built(graph="hnsw")
     old.save(path)
@@ -78,7 +78,7 @@ def test_a_mapped_index_outlives_its_files(tmp_path: Path) -> None:
 
 
 def test_searching_goes_on_while_others_save(tmp_path: Path) -> None:
-    """Threads that search a mapped index see nothing of saves over its directory."""
+    """Searches of a mapped index are not affected by saves to its directory."""
     old, new = with_everything(), built()
     old.save(tmp_path)
     mapped = load(tmp_path, mmap=True)
@@ -95,7 +95,7 @@ Edit = Callable[[dict[str, Any], dict[str, NDArray[Any]]], Any]
 
 
 def set_layer(vertices: list[int]) -> Edit:
-    """Give the last upper layer other vertices, with no neighbours but the last of them."""
+    """Give the last upper layer other vertices, whose only neighbour is the last of them."""
     neighbors = np.full((len(vertices), 4), vertices[-1], dtype=np.int32)
 
     def edit(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -216,7 +216,7 @@ BAD_INDEXES: dict[str, Edit] = {
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved index that has all an index can have."""
+    """A saved index with every optional part."""
     path = tmp_path_factory.mktemp("index") / "everything"
     with_everything().save(path)
     return path
@@ -227,7 +227,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_inconsistent_index_is_refused(
     everything: Path, tmp_path: Path, fault: str, mmap: bool
 ) -> None:
-    """Files whose checksums hold but whose contents do not fit are a ValueError with the path."""
+    """Files with valid checksums but inconsistent contents are a ValueError with the path."""
     meta, arrays = read_index(everything)
     for key in ("format", "schema", "arrays"):
         del meta[key]
@@ -242,7 +242,7 @@ def test_an_inconsistent_index_is_refused(
 def test_numbers_that_are_none_are_refused_by_name(
     everything: Path, tmp_path: Path, name: str, value: float
 ) -> None:
-    """An array with a NaN or an infinity is refused by its name, of whatever part it is."""
+    """The error for a NaN or an infinity names the array."""
     meta, arrays = read_index(everything)
     assert set(FLOATS) == {key for key in arrays if arrays[key].dtype.kind == "f"}
     for key in ("format", "schema", "arrays"):
@@ -254,7 +254,7 @@ def test_numbers_that_are_none_are_refused_by_name(
 
 
 def test_what_cannot_be_loaded_is_not_saved(tmp_path: Path) -> None:
-    """An index that loading would refuse is refused by saving, and the old one stays."""
+    """An index that could not be loaded is not saved, and the old one stays."""
     good = built()
     good.save(tmp_path)
     infinite = built()
@@ -265,7 +265,7 @@ def test_what_cannot_be_loaded_is_not_saved(tmp_path: Path) -> None:
 
 
 def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) -> None:
-    """An index of a later version is refused by name and number, not misread."""
+    """The error for an index of another schema names the path and the schema."""
     shutil.copytree(everything, tmp_path / "index")
     meta = json.loads((tmp_path / "index" / META).read_text())
     (tmp_path / "index" / META).write_text(json.dumps(meta | {"schema": 2}))
@@ -276,7 +276,7 @@ def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) ->
 
 
 def golden_index() -> RoutingIndex:
-    """What the golden index was when it was made: layers, labels and a PCA space, in little."""
+    """The golden index as it was made: with upper layers, labels and a PCA space."""
     vectors = np.random.default_rng(1905).integers(-8, 9, (60, 6)).astype(np.float32)
     base = BaseVectors.of(vectors, "l2")
     graph = build_graph(vectors, "l2", GraphOptions("hnsw", 4, 20))
@@ -313,10 +313,10 @@ def write_golden() -> None:
 def test_an_index_of_schema_1_is_read_for_ever(mmap: bool, verify: bool) -> None:
     """The index in golden/schema1 loads and answers as in golden/schema1.json.
 
-    Both were made once, by version 0.1.0, with `python -c "import test_index_files as
-    t; t.write_golden()"` in this directory. They are not made again: a new schema gets files of its
-    own beside them, and this test runs for each. Vectors are small integers, so distances are
-    exact on any machine; −1 stands for the infinite distance of what was not found.
+    Both were made once, by version 0.1.0, with `python -c "import test_index_files as t;
+    t.write_golden()"` in this directory. They are not made again: a new schema gets its own files
+    beside them, and this test runs for each. Vectors are small integers, so distances are exact on
+    any machine; −1 stands for the infinite distance of a missing answer.
     """
     index = load(GOLDEN / "schema1", mmap=mmap, verify=verify)
     golden = json.loads((GOLDEN / "schema1.json").read_text())

@@ -1,4 +1,4 @@
-"""Laws of states in directories: what is written is read."""
+"""Laws of states in directories: they are read as they were written."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_same_state(a: IndexState, b: IndexState) -> None:
 def test_what_is_written_is_read(
     index: RoutingIndex, tmp_path: Path, mmap: bool, verify: bool
 ) -> None:
-    """`read_state` is the inverse of `write_state`, for every kind of index."""
+    """`read_state` is the inverse of `write_state` for every kind of index."""
     state = index._current.state
     write_state(tmp_path / "index", state)
     assert_same_state(read_state(tmp_path / "index", mmap=mmap, verify=verify), state)
@@ -90,7 +90,7 @@ def test_records_of_any_values_are_read_as_written(
     losses: list[Loss],
     labels: list[int] | None,
 ) -> None:
-    """So are settings, losses and labels of any values: no digit of a float is lost."""
+    """Settings, losses and labels of any values are read exactly as written."""
     path = tmp_path_factory.mktemp("state")
     named = None if labels is None else np.unique(np.array([*labels, *range(2 * N)]))
     named = None if named is None else named[named != -1][:N]
@@ -108,7 +108,7 @@ def test_records_of_any_values_are_read_as_written(
 
 
 def test_the_golden_index_is_written_as_it_was(tmp_path: Path) -> None:
-    """Version 0.1.0's arrays are written under the same names with the same bytes."""
+    """The arrays of the golden index are written with the same names and bytes as by 0.1.0."""
     load(GOLDEN).save(tmp_path)
     for file in GOLDEN.glob("*.npy"):
         assert (tmp_path / file.name).read_bytes() == file.read_bytes()
@@ -116,7 +116,7 @@ def test_the_golden_index_is_written_as_it_was(tmp_path: Path) -> None:
 
 
 def labels_with(**values: int) -> np.ndarray:
-    """Labels 10, 11, … with others at some vertices: `at_3=5`."""
+    """Labels 10, 11, … with some replaced: `at_3=5` for vertex 3."""
     labels = np.arange(10, 10 + N)
     for name, value in values.items():
         labels[int(name.removeprefix("at_"))] = value
@@ -136,7 +136,7 @@ BAD_LABELS = {
 
 @pytest.mark.parametrize("fault", BAD_LABELS)
 def test_labels_are_distinct_and_never_no_answer(fault: str) -> None:
-    """A state with other labels cannot be made; the error names the label."""
+    """Labels that are repeated or −1 are refused, and the error names the label."""
     labels, message = BAD_LABELS[fault]
     with pytest.raises(ValueError, match=message):
         IndexState.of(EVERYTHING.base, EVERYTHING.graph, labels=labels)
@@ -147,7 +147,7 @@ def test_labels_are_distinct_and_never_no_answer(fault: str) -> None:
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("fault", ["repeated", "no answer"])
 def test_such_labels_are_not_loaded(tmp_path: Path, fault: str, verify: bool) -> None:
-    """Neither verified nor not: answers of such an index could not be told apart."""
+    """Such labels are refused on loading, with and without verification."""
     labels, message = BAD_LABELS[fault]
     index = RoutingIndex(EVERYTHING.base, EVERYTHING.graph, labels=np.arange(N) + 3)
     index._current.state.arrays()["labels"][:] = labels
@@ -157,7 +157,7 @@ def test_such_labels_are_not_loaded(tmp_path: Path, fault: str, verify: bool) ->
 
 
 def test_padding_that_is_not_zero_is_refused_by_row(tmp_path: Path) -> None:
-    """The core reads whole rows: numbers beyond the dimension would count."""
+    """Padding other than zero is refused, because the core reads whole rows."""
     index = built()
     index.base.rows[7, DIM] = 1
     with pytest.raises(ValueError, match=r"expected vectors padded with zeros .* got .* row 7"):

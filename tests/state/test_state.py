@@ -1,4 +1,4 @@
-"""Laws of an index that is searched while it is changed."""
+"""Laws of an index that is searched while it changes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ CHANGES: dict[str, Callable[[RoutingIndex], object]] = {
 
 
 def with_learned_space(state: IndexState) -> IndexState:
-    """The change that `learn` makes when the learned space is better."""
+    """The change that `learn` makes if the learned space is better."""
     space = replace(pca_space(state.base, 6), name=LEARNED)
     return changes.learned(state, space, Validation.of(state.base, VALIDATION[:40]))
 
 
 class SlowSearcher(Searcher):
-    """One that takes its time to be made, so that others come by in the midst of a change."""
+    """A searcher that is slow to make, so that other calls run in the middle of a change."""
 
     def __init__(self, *args: Any) -> None:
         time.sleep(0.01)
@@ -66,7 +66,7 @@ def index(monkeypatch: pytest.MonkeyPatch) -> RoutingIndex:
 
 @contextmanager
 def meanwhile(*calls: Callable[[], object]) -> Iterator[list[list[Any]]]:
-    """Threads that make calls again and again while the block runs, and what they returned."""
+    """Repeat calls in threads while the block runs, and collect their results."""
     is_over = threading.Event()
 
     def repeat(call: Callable[[], object]) -> list[Any]:
@@ -85,8 +85,8 @@ def meanwhile(*calls: Callable[[], object]) -> Iterator[list[list[Any]]]:
             returned += [future.result() for future in futures]
 
 
-def ask(index: RoutingIndex) -> list[SearchResult]:
-    """Answers in the first space and the last, by beam and by budget, in one batch and alone."""
+def search(index: RoutingIndex) -> list[SearchResult]:
+    """Answers by beam and by budget in the last space, and of one query in the first."""
     return [
         index.search(QUERIES, k=5, ef=20, n_threads=1),
         index.search(QUERIES, k=5, budget=300, n_threads=2),
@@ -98,14 +98,14 @@ def ask(index: RoutingIndex) -> list[SearchResult]:
 def test_searches_see_an_index_before_a_change_or_after_it(
     index: RoutingIndex, change: str
 ) -> None:
-    """Never between: every answer is one that the index gives while nobody changes it."""
-    calls = [lambda i=i: ask(index)[i] for i in range(3)]
-    before = ask(index)
+    """An answer during a change is one from before the change or after it."""
+    calls = [lambda i=i: search(index)[i] for i in range(3)]
+    before = search(index)
     with meanwhile(*calls) as returned:
         CHANGES[change](index)
-    after = ask(index)
-    for seen, *lawful in zip(returned, before, after, strict=True):
-        assert all(any(same_results(each, one) for one in lawful) for each in seen)
+    after = search(index)
+    for seen, *allowed in zip(returned, before, after, strict=True):
+        assert all(any(same_results(each, one) for one in allowed) for each in seen)
         assert len(seen) > 1
 
 
@@ -113,7 +113,7 @@ def test_searches_see_an_index_before_a_change_or_after_it(
 def test_what_is_told_and_saved_meanwhile_is_whole(
     index: RoutingIndex, change: str, tmp_path: Path
 ) -> None:
-    """`info`, `n_bytes`, `save` and `setting` too see the index before a change or after it."""
+    """`info`, `n_bytes`, `save` and `setting` see the index before a change or after it."""
 
     def saved() -> dict[str, Any]:
         index.save(tmp_path / "index")
@@ -132,18 +132,18 @@ def test_what_is_told_and_saved_meanwhile_is_whole(
     def without_settings(info: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in info.items() if key != "settings"}
 
-    lawful = [without_settings(info) for info in (before, after)]
+    allowed = [without_settings(info) for info in (before, after)]
     for info in (*returned[0], *returned[1]):
-        assert without_settings(info) in lawful
+        assert without_settings(info) in allowed
         assert {each["space"] for each in info["settings"]} <= {s["name"] for s in info["spaces"]}
-    sizes = [round(info["bytes_per_vector"] * N) for info in lawful]
+    sizes = [round(info["bytes_per_vector"] * N) for info in allowed]
     assert set(returned[2]) <= set(sizes)
 
 
 def test_searches_during_several_changes_see_each_whole(index: RoutingIndex) -> None:
-    """Every answer during a sequence of changes is one of the index between two of them."""
-    lawful = [ask(index)]
-    with meanwhile(*[lambda i=i: ask(index)[i] for i in range(3)]) as returned:  # type: ignore[misc]
+    """Every answer during a sequence of changes is one from between two of them."""
+    allowed = [search(index)]
+    with meanwhile(*[lambda i=i: search(index)[i] for i in range(3)]) as returned:  # type: ignore[misc]
         for change in (
             "refine",
             "validate_with",
@@ -154,13 +154,13 @@ def test_searches_during_several_changes_see_each_whole(index: RoutingIndex) -> 
             "float16",
         ):
             CHANGES[change](index)
-            lawful.append(ask(index))
+            allowed.append(search(index))
     for i, seen in enumerate(returned):
-        assert all(any(same_results(each, answers[i]) for answers in lawful) for each in seen)
+        assert all(any(same_results(each, answers[i]) for answers in allowed) for each in seen)
 
 
 def test_a_change_that_fails_leaves_the_index(index: RoutingIndex) -> None:
-    """The state before it stays, and the next change need not wait."""
+    """A failed change leaves the state, and the next change is not blocked."""
     before = index._current.state
     with pytest.raises(ValueError, match="expected vectors float16 or None, got 'float8'"):
         index.compress("int8", "float8")  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ def test_a_change_that_fails_leaves_the_index(index: RoutingIndex) -> None:
 
 
 def test_no_change_is_lost(index: RoutingIndex) -> None:
-    """Of several at once each is made on what the one before left."""
+    """Concurrent changes are all applied, one after another."""
     with ThreadPoolExecutor(3) as pool:
         for future in [
             pool.submit(index.compress, "int8", None, "original"),
@@ -186,10 +186,10 @@ def test_no_change_is_lost(index: RoutingIndex) -> None:
 
 
 def test_a_change_within_another_is_refused(index: RoutingIndex) -> None:
-    """It would wait for itself."""
+    """A change within another is refused, since it would wait for itself."""
     with pytest.raises(RuntimeError, match="expected one change of an index at a time"):
         index.refine(progress=lambda *_: index.renumber())
-    index.renumber()  # the next one need not wait
+    index.renumber()  # the next one is not blocked
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_change_within_another_is_refused(index: RoutingIndex) -> None:
         ("renumber", "original", False),
         ("float16", "original", False),
         ("validate_with", "original", False),
-        ("int8", "original", True),  # beside it
+        ("int8", "original", True),  # the original space stays
         ("learn", "original", None),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_setting_is_kept_where_it_was_measured(
     space: str,
     is_kept: bool | None,
 ) -> None:
-    """Not if vectors, graph, space or queries are other ones when the measuring is done."""
+    """A setting is kept only if its vectors, graph, space and queries are still those in use."""
     is_measured, may_end = threading.Event(), threading.Event()
     calibrate = current_module.calibrate
 
@@ -237,7 +237,7 @@ def test_a_setting_is_kept_where_it_was_measured(
 def test_a_setting_found_during_a_change_is_not_lost(
     index: RoutingIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If it still holds after it: its space, vectors, graph and queries are there."""
+    """A setting measured during a change is kept if it is valid after the change."""
     compressed = changes.compressed
 
     def slowly(*args: Any) -> Any:
@@ -253,7 +253,7 @@ def test_a_setting_found_during_a_change_is_not_lost(
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_plan_is_of_the_index_that_it_was_made_from(index: RoutingIndex, change: str) -> None:
-    """It answers as a search did then, whatever becomes of the index."""
+    """A plan answers like the index from which it was made, whatever changes later."""
     plan, other = index.plan(k=5, ef=20), index.plan(k=5, recall=0.9, n_threads=1)
     before = [index.search(QUERIES, k=5, ef=20), index.search(QUERIES, k=5, recall=0.9)]
     with meanwhile(lambda: plan(QUERIES), lambda: other(QUERIES)) as returned:
@@ -263,11 +263,13 @@ def test_a_plan_is_of_the_index_that_it_was_made_from(index: RoutingIndex, chang
 
 
 def test_an_index_that_is_gone_leaves_its_plans(index: RoutingIndex) -> None:
-    """A plan keeps what it needs."""
+    """A plan keeps its arrays alive after the index is deleted."""
     expected = index.search(QUERIES, k=5, ef=20)
     plan = index.plan(k=5, ef=20)
     index.renumber()
     del index
-    noise = [np.full(VECTORS.shape, 7, np.float32) for _ in range(50)]  # where the rows were
+    noise = [
+        np.full(VECTORS.shape, 7, np.float32) for _ in range(50)
+    ]  # likely to reuse freed memory
     assert same_results(plan(QUERIES), expected)
     del noise
