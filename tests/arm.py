@@ -1,4 +1,4 @@
-"""The core for ARM, compiled on any machine, and its kernels run on an emulated processor."""
+"""The core compiled for ARM on any machine, and its kernels run on an emulated processor."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from unicorn.arm64_const import (
 
 ROOT = Path(__file__).parent.parent
 KERNELS = ("l2 float32", "ip float32", "l2 float16", "ip float16", "ip codes", "ip half codes")
-"""Those of arm_kernels.cpp, in its order."""
+"""The kernels of arm_kernels.cpp, in its order."""
 PAGE = 1 << 16
 MEMORY, MEMORY_SIZE = 1 << 32, 1 << 24
-"""Where arguments are, from below, and the stack, from above."""
+"""Memory for arguments, from its start, and the stack, from its end."""
 HOME = 1 << 40
-"""Where the function returns to."""
+"""Return address of the function."""
 
 
 def compile_for_arm(source: Path, target: Path, *options: str) -> None:
-    """Compile with every warning an error."""
+    """Compile a C++ file for ARM; warnings are errors."""
     flags = ("-std=c++20", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cpp'}", "-c")
     _zig(target.parent, "c++", *flags, *options, str(source), "-o", str(target))
 
 
 def link_for_arm(source: Path, target: Path, entry: str) -> None:
-    """Link a program that starts with a function and needs no library."""
+    """Link a program without libraries whose entry point is a function."""
     flags = ("-static", "-nostdlib", f"-Wl,-e,{entry}")
     _zig(target.parent, "cc", *flags, str(source), "-o", str(target))
 
@@ -51,11 +51,11 @@ def _zig(cache: Path, command: str, *words: str) -> None:
 
 
 class Processor:
-    """An emulated processor with a program, an ELF file, that is one function."""
+    """An emulated ARM processor with a program, an ELF file of one function."""
 
     def __init__(self, program: bytes) -> None:
         self.machine = Uc(UC_ARCH_ARM64, UC_MODE_ARM)
-        self.machine.reg_write(UC_ARM64_REG_CPACR_EL1, 0b11 << 20)  # floats and vectors
+        self.machine.reg_write(UC_ARM64_REG_CPACR_EL1, 0b11 << 20)  # enables floats and SIMD
         self.machine.mem_map(MEMORY, MEMORY_SIZE)
         self.machine.mem_map(HOME, PAGE)
         self.entry, headers = struct.unpack_from("<QQ", program, 24)
@@ -64,16 +64,16 @@ class Processor:
             kind, _, offset, address, _, in_file, in_memory = struct.unpack_from(
                 "<IIQQQQQ", program, place
             )
-            if kind == 1:  # to be loaded
+            if kind == 1:  # PT_LOAD
                 self._load(address, program[offset : offset + in_file], in_memory)
 
     def _load(self, address: int, content: bytes, size: int) -> None:
-        first, last = address // PAGE, (address + size - 1) // PAGE  # no two share a page
+        first, last = address // PAGE, (address + size - 1) // PAGE  # segments share no page
         self.machine.mem_map(first * PAGE, (last - first + 1) * PAGE)
         self.machine.mem_write(address, content)
 
     def call(self, *arguments: int | NDArray[Any]) -> None:
-        """Call the function with numbers and arrays; what it writes into arrays is there after."""
+        """Call the function with numbers and arrays; its writes are copied back to the arrays."""
         places: dict[int, NDArray[Any]] = {}
         free = MEMORY
         for i, argument in enumerate(arguments):

@@ -1,4 +1,4 @@
-"""The slow, obvious twin of the core's beam search, and random graphs to run both on."""
+"""The slow twin of the core's beam search, and random graphs to run both on."""
 
 import heapq
 from collections.abc import Callable
@@ -13,21 +13,21 @@ from l2route.search.result import SearchResult
 
 @dataclass
 class Walk:
-    """Vertices visited with their scores, in order, and the number of vertices expanded."""
+    """Visited vertices with their scores, in order, and the number of expanded vertices."""
 
     scores: dict[int, float] = field(default_factory=dict)
     hops: list[int] = field(default_factory=list)
     n_hops: int = 0
 
     def best(self, count: int) -> list[tuple[float, int]]:
-        """The best visited, nearest first, ties by id."""
+        """The best visited vertices, nearest first, ties by id."""
         return heapq.nsmallest(count, ((score, v) for v, score in self.scores.items()))
 
 
 def beam_search(
     graph: Graph, score: Callable[[int], float], budget: int, ef: int | None = None
 ) -> Walk:
-    """Algorithm 1 of the paper with an exact budget, a beam width, and HNSW's descent."""
+    """Algorithm 1 of the paper with an exact budget, a beam width and HNSW's descent."""
     walk, heap = Walk(), []
 
     def visit(neighbors: NDArray[np.int32]) -> None:
@@ -56,9 +56,9 @@ def beam_search(
 
 @dataclass
 class Slack:
-    """How far beyond the k-th best a walk goes; scores plus the offset are squared distances.
+    """The slack of a walk. Scores plus `offset` are proportional to squared distances.
 
-    The best `kept` vertices stay in the beam in any case.
+    The `kept` best vertices always stay in the beam.
     """
 
     k: int
@@ -67,7 +67,7 @@ class Slack:
     offset: float
 
     def limit(self, beam: list[tuple[float, int]]) -> float:
-        """The largest score of a vertex that may still be expanded."""
+        """The largest score of a vertex that may be expanded."""
         if len(beam) < self.k:
             return np.inf
         score = beam[self.k - 1][0]
@@ -77,7 +77,7 @@ class Slack:
 def slack_search(
     graph: Graph, score: Callable[[int], float], budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
-    """Beam search with a slack: the walk, and the beam at its end, nearest first."""
+    """Beam search with a slack: the walk, and the final beam, nearest first."""
     walk, expanded = Walk(), set[int]()
     beam: list[tuple[float, int]] = []
     limit = np.inf
@@ -106,7 +106,7 @@ def slack_search(
 
 
 def random_graph(rng: np.random.Generator, n: int, width: int, n_layers: int) -> Graph:
-    """Draw any directed graph, with nested upper layers of any wiring."""
+    """A random directed graph with nested random upper layers."""
 
     def rows(vertices: NDArray[np.int32]) -> NDArray[np.int32]:
         lists = np.full((len(vertices), width), -1, dtype=np.int32)
@@ -115,25 +115,25 @@ def random_graph(rng: np.random.Generator, n: int, width: int, n_layers: int) ->
             row[:degree] = rng.choice(vertices, degree)
         return lists
 
-    everyone = np.arange(n, dtype=np.int32)
+    every_vertex = np.arange(n, dtype=np.int32)
     layers: list[UpperLayer] = []
-    members = everyone
+    members = every_vertex
     for _ in range(n_layers):
         members = np.sort(rng.choice(members, rng.integers(1, len(members) + 1), replace=False))
         layers.insert(0, UpperLayer(members, rows(members)))
     entries = rng.choice(members, 1 if n_layers else rng.integers(1, min(n, 3) + 1), replace=False)
-    return Graph(rows(everyone), entries.astype(np.int32), tuple(layers))
+    return Graph(rows(every_vertex), entries.astype(np.int32), tuple(layers))
 
 
 def check_found(
     found: SearchResult, walk: Walk, answers: list[tuple[float, int]], n_rerank: int
 ) -> None:
-    """Assert that the core found what the twin found: ids, order, counts and all visited.
+    """Assert that the core equals the twin in ids, order, counts and visited vertices.
 
     Args:
-        found: of one query, traced.
-        walk: what the twin visited.
-        answers: distances and ids that the twin found, nearest first.
+        found: result of the core for one query, with a trace.
+        walk: walk of the twin.
+        answers: distances and ids found by the twin, nearest first.
         n_rerank: true distances that the twin computed.
     """
     missing = found.ids.shape[1] - len(answers)

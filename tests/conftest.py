@@ -1,4 +1,4 @@
-"""Fixtures: small graphs and indexes that several tests search."""
+"""Fixtures: a small graph, and small indexes of every kind."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ settings.load_profile("l2route")
 
 @pytest.fixture(scope="session")
 def small_world() -> SmallWorld:
+    """A connected graph over 1,000 vectors, with queries."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(1000, 12)).astype(np.float32)
     base = BaseVectors.of(vectors, "l2")
@@ -28,5 +29,5 @@ def small_world() -> SmallWorld:
 
 @pytest.fixture(scope="module", params=INDEXES)
 def index(request: pytest.FixtureRequest) -> RoutingIndex:
-    """Every kind of index."""
+    """A small index of every kind, one after another."""
     return INDEXES[request.param]()

@@ -1,4 +1,4 @@
-"""Wild values for files of an index, and what a damaged index may do: be refused, or answer."""
+"""Extreme values for files of an index, and the check of a damaged index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from l2route.index import RoutingIndex, load
 
 SIZES = (6, 16, 17, 70, 400)
-"""Dimensions and numbers of vertices of the indexes that are damaged, or nearly."""
+"""Dimensions and numbers of vertices of the damaged indexes, or close to them."""
 WILD_FLOATS = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0]
 WILD_JSON: list[Any] = [
     *(None, True, False, -1, 0, 1, 2, 3, *SIZES, 10**9, 2**31, 2**63, 2**64, 10**40),
@@ -29,19 +29,19 @@ LIMITS: tuple[dict[str, Any], ...] = (
 
 
 def wild_integers(n: int) -> list[int]:
-    """Integers about 0, about n and at the ends of their types."""
+    """Integers around 0 and n, and at the limits of their types."""
     return [-(2**31), -n, -2, -1, 0, 1, 2, n - 1, n, n + 1, 2**16, 2**31 - 1]
 
 
 def containers(value: Any) -> list[Any]:
-    """Every object and list of a JSON document that has something in it."""
+    """Every non-empty object and list of a JSON document."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
     found = [value] if isinstance(value, dict | list) and value else []
     return found + [box for each in inner for box in containers(each)]
 
 
 def edit_json(document: Any, rng: random.Random) -> None:
-    """Change, remove, exchange or copy one value of a JSON document, anywhere in it."""
+    """Change, remove, swap or copy one value anywhere in a JSON document."""
     box = rng.choice(containers(document) or [[None]])
     keys = sorted(box) if isinstance(box, dict) else list(range(len(box)))
     key, other = rng.choice(keys), rng.choice(keys)
@@ -62,11 +62,11 @@ def edit_json(document: Any, rng: random.Random) -> None:
 
 
 def outcome_of(path: Path, *, mmap: bool, verify: bool) -> str:
-    """Load an index and search every space of it; tell whether it was refused or answered."""
+    """Load an index and search all its spaces; return "no file", "refused" or "index"."""
     try:
         index = load(path, mmap=mmap, verify=verify)
     except FileNotFoundError as error:
-        assert str(path) in str(error)  # noqa: PT017 # an error is right, and so is none
+        assert str(path) in str(error)  # noqa: PT017 # an error is allowed, not required
         return "no file"
     except ValueError as error:
         assert str(path) in str(error)  # noqa: PT017 # the same
@@ -82,7 +82,7 @@ def outcome_of(path: Path, *, mmap: bool, verify: bool) -> str:
 
 
 def _search(index: RoutingIndex, queries: NDArray[Any], known: set[int], **options: Any) -> None:
-    """Search an index: its answers are ids of its own, or it says what it expected instead."""
+    """Search an index: answers are ids of the index, or a ValueError says what was expected."""
     try:
         found = index.search(queries, k=3, **options)
     except ValueError as error:

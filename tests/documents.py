@@ -46,7 +46,7 @@ Evaluator = Callable[[Example], str | None]
 
 
 def small_data(n: int = 2000, dim: int = 16, seed: int = 0) -> tuple[Vectors, Vectors, Vectors]:
-    """Base vectors [n, dim], a query log [n / 2, dim] and queries [200, dim], near one surface."""
+    """Base vectors [n, dim], a query log [n / 2, dim] and queries [200, dim] near a surface."""
     rng = np.random.default_rng(seed)
     inner, outer = rng.normal(size=(6, 24)), rng.normal(size=(24, dim))
     points = [np.tanh(rng.normal(size=(size, 6)) @ inner) @ outer for size in (n, n // 2, 200)]
@@ -60,7 +60,7 @@ def cut_short(source: str) -> str:
 
 
 def compared(expected: str, got: str) -> str | None:
-    """None if an output is as expected, else what differs."""
+    """None if an output is as expected, else the difference."""
     checker = doctest.OutputChecker()
     if checker.check_output(expected, got, FLAGS):
         return None
@@ -68,14 +68,14 @@ def compared(expected: str, got: str) -> str | None:
 
 
 def run_python(example: Example) -> None:
-    """Execute a block; its output is kept for the block after it."""
+    """Execute a block, and keep its output for the next block."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         PythonEvaluator()(example)
     example.namespace["_printed"] = printed.getvalue()
 
 
 def check_printed(example: Example) -> str | None:
-    """Compare a block with what the one before it printed."""
+    """Compare a block with the output of the block before it."""
     return compared(example.parsed, example.namespace["_printed"])
 
 
@@ -86,7 +86,7 @@ def run_shell(example: Example) -> str | None:
 
 
 def run_console(example: Example) -> str | None:
-    """Run the commands of a block, and compare what each prints, if the block says it."""
+    """Run the commands of a block, and compare their output with that in the block, if any."""
     commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", example.parsed, re.MULTILINE)
     for command, expected in commands:
         failure, printed = _bash(command)
@@ -97,7 +97,7 @@ def run_console(example: Example) -> str | None:
 
 
 def _bash(source: str) -> tuple[str | None, str]:
-    """What went wrong, if anything, and the output."""
+    """The failure, if any, and the output."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", source],
@@ -111,10 +111,10 @@ def _bash(source: str) -> tuple[str | None, str]:
 
 
 class ShortBlockParser(CodeBlockParser):
-    """Code blocks of a language, cut short."""
+    """A parser of code blocks that shortens learning."""
 
     def __call__(self, document: Document) -> Iterable[Region]:
-        """Regions of these blocks."""
+        """Regions of the blocks."""
         for region in super().__call__(document):
             source = region.parsed
             region.parsed = Lexeme(cut_short(source), source.offset, source.line_offset)
@@ -129,7 +129,7 @@ def printed_blocks(document: Document) -> Iterable[Region]:
 
 
 def enter_directory(namespace: dict[str, Any]) -> None:
-    """Make the data set and a temporary directory for a document, and work there."""
+    """Make the data set in a temporary directory, and change to it."""
     vectors, query_log, queries = small_data()
     namespace.update(vectors=vectors, query_log=query_log, queries=queries)
     directory = tempfile.TemporaryDirectory()
@@ -141,7 +141,7 @@ def enter_directory(namespace: dict[str, Any]) -> None:
 
 
 def leave_directory(namespace: dict[str, Any]) -> None:
-    """Go back, and let go of what the document's blocks made."""
+    """Change back, and remove the temporary directory."""
     os.chdir(namespace["_before"])
     namespace["_directory"].cleanup()
     namespace.clear()

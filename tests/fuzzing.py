@@ -1,6 +1,6 @@
-"""How long tests by chance take: as in CI, or many times that, as `make fuzz` asks for."""
+"""The effort of randomised tests: 1 in CI, more by `make fuzz`."""
 
 import os
 
 EFFORT = int(os.environ.get("L2ROUTE_FUZZ", "1"))
-"""What the numbers of trials are multiplied by."""
+"""Factor of the numbers of trials."""

@@ -1,4 +1,4 @@
-"""Small graphs, and how the tests of graphs build and compare them."""
+"""Small graphs, and functions to build and compare graphs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KINDS_AND_METRICS = [
 
 
 def built(vectors: object, metric: str = "l2", **options: Any) -> Graph:
-    """Build with an eighth of the usual effort."""
+    """Build a graph with a narrow beam, for speed."""
     return build_graph(vectors, metric, GraphOptions(**{"ef_construction": 40} | options))
 
 
 def equal(a: Graph, b: Graph) -> bool:
-    """Whether two graphs are the same in every layer."""
+    """Whether two graphs are equal in entries and all layers."""
     return (
         np.array_equal(a.neighbors, b.neighbors)
         and np.array_equal(a.entries, b.entries)
@@ -35,7 +35,7 @@ def equal(a: Graph, b: Graph) -> bool:
 
 
 def graph_of(rows: list[list[int]], entries: list[int], width: int | None = None) -> Graph:
-    """Make a graph of neighbour lists."""
+    """Make a graph from neighbour lists."""
     width = width or max(1, *map(len, rows))
     padded = [row + [-1] * (width - len(row)) for row in rows]
     return Graph(np.array(padded, dtype=np.int32), np.array(entries, dtype=np.int32))
@@ -43,7 +43,7 @@ def graph_of(rows: list[list[int]], entries: list[int], width: int | None = None
 
 @st.composite
 def random_graphs(draw: st.DrawFn) -> tuple[list[list[int]], list[int]]:
-    """Neighbour lists of a few vertices, loops and repeats included, and some of the vertices."""
+    """Neighbour lists of a few vertices, with loops and repeats, and distinct vertices."""
     n = draw(st.integers(1, 12))
     vertex = st.integers(0, n - 1)
     rows = draw(st.lists(st.lists(vertex, max_size=4), min_size=n, max_size=n))

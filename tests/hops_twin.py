@@ -1,4 +1,4 @@
-"""Hops to targets by a plain breadth-first search, and graphs to compare them on."""
+"""The slow twin of hops to targets, and graphs to compare them on."""
 
 from collections import deque
 
@@ -35,14 +35,14 @@ def naive_hops(graph: Graph, target: int) -> NDArray[np.uint8]:
 
 
 def random_graph(seed: int, n: int, width: int, share: float = 0.7) -> Graph:
-    """A graph with self loops, doubled edges and short or empty rows."""
+    """A random graph with self loops, repeated edges and short or empty lists."""
     rng = np.random.default_rng(seed)
     lists = np.where(rng.random((n, width)) < share, rng.integers(n, size=(n, width)), -1)
     return Graph(compact_rows(lists), np.array([0], dtype=np.int32))
 
 
 def chain(n: int) -> Graph:
-    """Vertex v leads to v + 1 only."""
+    """A chain: the only neighbour of vertex v is v + 1."""
     neighbors = np.append(np.arange(1, n), -1).astype(np.int32)[:, None]
     return Graph(neighbors, np.array([0], dtype=np.int32))
 
@@ -60,12 +60,12 @@ graphs = st.one_of(
 
 
 def targets_in(graph: Graph, data: st.DataObject) -> NDArray[np.int64]:
-    """Some queries' targets, several queries with the same one among them."""
+    """Targets of queries; several queries may have the same target."""
     vertices = st.integers(0, graph.n_vertices - 1)
     return np.array(data.draw(st.lists(vertices, min_size=1, max_size=30)), dtype=np.int64)
 
 
 def hops_of(oracle: HopOracle, query: int) -> NDArray[np.uint8]:
-    """Hops to a query's target."""
+    """Hops from all vertices to the target of a query [n]."""
     block, column = oracle.places.block_of[query], oracle.places.column_of[query]
     return decode_hops(oracle.block(int(block)), int(column))

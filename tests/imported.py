@@ -1,4 +1,4 @@
-"""Graphs taken from other libraries: what the tests of every import share."""
+"""Vectors and checks shared by the tests of imports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows_of(graph: Graph) -> list[Rows]:
 
 
 def assert_entered_at(index: RoutingIndex, entry: Any) -> None:
-    """The index has its bottom layer alone, and a search starts at the entry."""
+    """The index has only its bottom layer, and a search starts at the entry."""
     assert index.graph.upper == ()
     first = index.search(VECTORS[:1], k=1, budget=1, trace=True)
     assert first.trace is not None

@@ -28,7 +28,7 @@ VALIDATION = RNG.normal(size=(50, DIM)).astype(np.float32)
 
 @dataclass(frozen=True)
 class SmallWorld:
-    """A graph with the vectors it was built on and queries of the same kind."""
+    """A graph with its vectors and space, and queries distributed like the vectors."""
 
     base: BaseVectors
     graph: Graph
@@ -37,7 +37,7 @@ class SmallWorld:
 
 
 def built(**options: Any) -> RoutingIndex:
-    """An index built fast, with a narrow beam and few neighbours."""
+    """A small index, built fast with a narrow beam and a low degree."""
     return RoutingIndex.build(VECTORS, **{"ef_construction": 40, "degree": 8} | options)
 
 
@@ -50,7 +50,7 @@ def labelled(metric: str = "l2") -> RoutingIndex:
 
 
 def with_everything() -> RoutingIndex:
-    """An index with upper layers, labels, spaces by PCA, with a bias and of codes, and settings."""
+    """An index with upper layers, labels, PCA, biased and coded spaces, and a setting."""
     base = BaseVectors.of(VECTORS, "l2")
     graph = build_graph(VECTORS, "l2", GraphOptions("hnsw", 8, 40))
     bias = np.linspace(-0.1, 0.1, N, dtype=np.float32)
@@ -63,7 +63,7 @@ def with_everything() -> RoutingIndex:
 
 
 def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
-    """An index with a PCA space, compressed."""
+    """A compressed index with a PCA space."""
     index = built(pca_dim=5)
     index.compress(routing, vectors)
     return index
@@ -91,7 +91,7 @@ INDEXES: dict[str, Callable[[], RoutingIndex]] = {
 
 
 def same_results(a: SearchResult, b: SearchResult) -> bool:
-    """Whether answers and costs are equal to the last bit."""
+    """Whether answers and costs are equal bit by bit."""
     return all(
         np.array_equal(getattr(a, name), getattr(b, name))
         for name in ("ids", "distances", "n_computed", "n_routing", "n_rerank", "n_hops")
@@ -99,7 +99,7 @@ def same_results(a: SearchResult, b: SearchResult) -> bool:
 
 
 def same_answers(a: RoutingIndex, b: RoutingIndex) -> bool:
-    """Whether two indexes have the same info and answer alike in every space."""
+    """Whether two indexes have the same info, and the same answers in every space."""
     return a.info() == b.info() and all(
         same_results(
             a.search(QUERIES, k=5, space=space.name, **limit),

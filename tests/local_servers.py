@@ -1,4 +1,4 @@
-"""Servers of our own on the loopback address, to download from."""
+"""Local servers to download from."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ BODY = bytes(range(256)) * 8192  # 2 MiB: more than one chunk
 
 @dataclass
 class Server:
-    """A small web server, its files and its habits."""
+    """A small web server with configurable faults."""
 
     files: dict[str, bytes]
     url: str = ""
     with_ranges: bool = True
     cut_after: int | None = None
-    """Bytes after which every connection is cut."""
+    """Bytes after which every connection is closed."""
     length: str | None = "right"
-    """Content-Length to claim; none if None."""
+    """Content-Length header; "right" for the true one, None for no header."""
     ranges: str | None = None
-    """Content-Range to say beside an error."""
+    """Content-Range header of errors."""
     statuses: list[int] = field(default_factory=list)
-    """Errors to answer with, before anything else."""
+    """Status codes of errors for the first requests."""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
-    """Paths and Range headers seen."""
+    """Paths and Range headers of the requests."""
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Serve one request."""
@@ -55,7 +55,7 @@ class Server:
     def send(
         self, handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: Mapping[str, str]
     ) -> None:
-        """Send a body, or as much of it as the server's habits allow."""
+        """Send a body, up to `cut_after` bytes."""
         handler.send_response(status)
         if self.length is not None:
             length = str(len(body)) if self.length == "right" else self.length
@@ -73,23 +73,23 @@ class Server:
         self.send(handler, status, b"no", headers)
 
     def remote(self, name: str, checksum: str | None = "right", **options: Any) -> RemoteFile:
-        """Describe one of the files, with its checksum."""
+        """Describe a file of the server, by default with its checksum."""
         if checksum == "right":
             checksum = f"sha256:{hashlib.sha256(self.files[name]).hexdigest()}"
         return RemoteFile(f"{self.url}/{name}", checksum, **options)
 
 
 @contextmanager
-def serving(files: Mapping[str, bytes], **habits: Any) -> Iterator[Server]:
-    """Run a server while a test needs it."""
-    server = Server(dict(files), **habits)
+def serving(files: Mapping[str, bytes], **faults: Any) -> Iterator[Server]:
+    """Run a web server within a block."""
+    server = Server(dict(files), **faults)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             try:
                 server.answer(self)
             except ConnectionError:
-                self.close_connection = True  # the client has had enough
+                self.close_connection = True  # the client has disconnected
 
         def log_message(self, *args: object) -> None:
             pass
@@ -101,7 +101,7 @@ def serving(files: Mapping[str, bytes], **habits: Any) -> Iterator[Server]:
 
 @contextmanager
 def running(server: socketserver.TCPServer) -> Iterator[int]:
-    """Run a server in a thread, and give its port."""
+    """Run a server in a thread within a block, and yield its port."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     with server:
         thread.start()
@@ -113,10 +113,10 @@ def running(server: socketserver.TCPServer) -> Iterator[int]:
 
 
 class FtpHandler(socketserver.StreamRequestHandler):
-    """Speaks enough FTP for one file to be fetched."""
+    """An FTP server for one file."""
 
     def handle(self) -> None:
-        """Answer commands until the client is gone."""
+        """Answer commands until the client disconnects."""
         self.wfile.write(b"220 hello\r\n")
         with socket.create_server(("127.0.0.1", 0)) as passive:
             replies = {

@@ -17,7 +17,7 @@ from l2route.reproduce.runner import RunStatus
 
 MINUTES = 0.002
 DIM = 128
-"""As in the paper's SIFT100K, so that its own k and rDCS are used."""
+"""The dimension of SIFT100K, so that the k and rDCS of the paper apply."""
 N_BASE = 300
 
 
@@ -31,7 +31,7 @@ class Finished(NamedTuple):
 
 @contextmanager
 def tiny_paper() -> Iterator[None]:
-    """Let small data stand in for the paper's datasets."""
+    """Reduce the number of base vectors of the paper's datasets."""
     real = plan.paper_datasets
 
     def small() -> dict[str, PaperDataset]:
@@ -43,7 +43,7 @@ def tiny_paper() -> Iterator[None]:
 
 
 def make_file(directory: Path, name: str = "sift_tiny", n: int = N_BASE) -> Path:
-    """Clustered vectors with training and test queries of the same kind."""
+    """Write clustered vectors with training and test queries of the same distribution."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(12, DIM))
 

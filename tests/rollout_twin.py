@@ -1,4 +1,4 @@
-"""Rollouts in Python: walks and objective as the paper has them, differentiated by torch."""
+"""The slow twin of rollouts: the paper's walks and objective, differentiated by torch."""
 
 import heapq
 from dataclasses import asdict, dataclass, replace
@@ -25,7 +25,7 @@ N_BLOCKS = 3
 
 @dataclass(frozen=True)
 class Options:
-    """What a rollout is asked for."""
+    """Options of a rollout."""
 
     budget: int = 60
     k: int = 4
@@ -40,7 +40,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Lessons:
-    """What the core returns."""
+    """The result of a rollout in the core."""
 
     offsets: NDArray[np.int64]
     vertices: NDArray[np.int32]
@@ -57,13 +57,13 @@ class Lessons:
         return self.vertices[self.offsets[query] : self.offsets[query + 1]].tolist()
 
     def sums(self) -> NDArray[np.float64]:
-        """Sum of each query's gradients."""
+        """Sum of the gradients of each query [n_queries]."""
         return np.add.reduceat(self.gradients.astype(np.float64), self.offsets[:-1])
 
 
 @dataclass(frozen=True)
 class World:
-    """A graph, the scores' vectors and biases, and queries with their targets."""
+    """A graph, routing vectors and biases, and queries with their targets."""
 
     graph: Graph
     rows: NDArray[np.float32]
@@ -73,7 +73,7 @@ class World:
     targets: NDArray[np.int32]
 
     def only(self, query: int) -> "World":
-        """The same world with one of its queries."""
+        """The same world with a single query."""
         at = slice(query, query + 1)
         return replace(
             self,
@@ -83,7 +83,7 @@ class World:
         )
 
     def costs(self, query: int) -> NDArray[np.float32]:
-        """Scores of all vertices as the core computes them; smaller is better."""
+        """Negated scores of all vertices, as the core computes them; smaller is better [n]."""
         costs = _core.Rows(self.rows, "ip").scores(self.queries[query])
         return costs if self.bias is None else costs - self.bias
 
@@ -91,9 +91,9 @@ class World:
 def make_world(
     seed: int, sharpness: float = 40.0, has_bias: bool = True, n: int = 90, dim: int = 6
 ) -> World:
-    """A small world of near and far neighbours, with dead ends and vertices nobody leads to.
+    """A small world of near and random neighbours, with dead ends and an unreachable vertex.
 
-    The first targets are special: an entry, one that nobody leads to, a dead end.
+    The first three targets are an entry, the unreachable vertex and a dead end.
     """
     rng = np.random.default_rng(seed)
     vectors = rng.normal(size=(n, dim)) / np.sqrt(dim)
@@ -101,14 +101,14 @@ def make_world(
     rows, bias = sharpness * vectors, -sharpness * (vectors**2).sum(axis=1) / 2
     apart = ((vectors[:, None] - vectors) ** 2).sum(axis=2)
     neighbors = np.full((n, 7), -1, np.int32)
-    lonely, dead_end = n - 1, n - 2
-    for v in range(n - 3):  # the last three lead nowhere
+    unreachable, dead_end = n - 1, n - 2
+    for v in range(n - 3):  # the last three have no neighbours
         near = np.argsort(apart[v])[1:5]
-        found = np.setdiff1d(np.append(near, rng.integers(0, n, 3)), [lonely])
+        found = np.setdiff1d(np.append(near, rng.integers(0, n, 3)), [unreachable])
         found = rng.permutation(found)[: rng.integers(2, 8)]
         neighbors[v, : len(found)] = found
     targets = ((queries[:, None] - vectors) ** 2).sum(axis=2).argmin(axis=1).astype(np.int32)
-    targets[:3] = 0, lonely, dead_end
+    targets[:3] = 0, unreachable, dead_end
     return World(
         graph=Graph(neighbors, np.array([0, 7], np.int32)[: 1 + seed % 2]),
         rows=pad_rows(rows.astype(np.float32)),
@@ -120,7 +120,7 @@ def make_world(
 
 
 def hop_blocks(world: World) -> tuple[list[NDArray[np.uint64]], NDArray[np.int32]]:
-    """Blocks of 512 targets each, and the place of every query's target in its block."""
+    """Hops to blocks of 512 targets, and the column of each query's target in its block."""
     rng = np.random.default_rng(1)
     n_queries = len(world.targets)
     blocks = rng.integers(0, world.graph.n_vertices, (N_BLOCKS, 512)).astype(np.int32)
@@ -130,14 +130,14 @@ def hop_blocks(world: World) -> tuple[list[NDArray[np.uint64]], NDArray[np.int32
 
 
 def hidden_from(world: World, options: Options) -> NDArray[np.int32]:
-    """The vertex that each walk does not see: a neighbour of its target, or none."""
+    """The vertex hidden from each walk: a neighbour of its target, or −1."""
     if not options.hides:
         return np.full(len(world.targets), -1, np.int32)
     return world.graph.neighbors[world.targets, 0]
 
 
 def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
-    """Roll out in the core."""
+    """Run a rollout in the core."""
     blocks, places = hop_blocks(world)
     walking = {name: value for name, value in asdict(options).items() if name != "hides"}
     found = _core.rollout(
@@ -157,7 +157,7 @@ def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
 def core_gradients(
     world: World, lessons: Lessons, n_threads: int = 2
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
-    """The core's gradients in vertex rows, biases and query rows."""
+    """The core's gradients of vertex rows, biases and query rows."""
     offsets, vertices, gradients = lessons.offsets, lessons.vertices, lessons.gradients
     rows, bias = _core.vertex_gradient(
         offsets=offsets,
@@ -171,7 +171,7 @@ def core_gradients(
 
 
 def mix(x: int) -> int:
-    """SplitMix64's step, as in the core."""
+    """One step of SplitMix64, as in the core."""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -179,20 +179,20 @@ def mix(x: int) -> int:
 
 
 def uniform(seed: int, query: int, vertex: int) -> np.float32:
-    """Uniform in (0, 1), ends excluded."""
+    """A uniform random number in the open interval (0, 1)."""
     bits = mix(mix(mix(seed) ^ query) ^ vertex)
     u = (np.float32(bits >> 40) + np.float32(0.5)) * np.float32(2.0**-24)
     return min(u, np.nextafter(np.float32(1), np.float32(0)))
 
 
 def gumbel(u: np.float32) -> np.float32:
-    """Gumbel noise, rounded where the core rounds."""
+    """Gumbel noise with the rounding of the core."""
     inner = np.float32(-np.log(np.float64(u)))
     return np.float32(-np.log(np.float64(inner)))
 
 
 def naive_hops(graph: Graph, target: int) -> dict[int, int]:
-    """Hops to a target, by relaxing until nothing changes; capped as the core's four bits are."""
+    """Hops to a target by relaxation, capped like the four bits of the core."""
     hops = {v: 0 if v == target else UNREACHABLE for v in range(graph.n_vertices)}
     for level in range(1, graph.n_vertices):
         before = {v for v, h in hops.items() if h == min(level - 1, MAX_HOPS)}
@@ -204,7 +204,7 @@ def naive_hops(graph: Graph, target: int) -> dict[int, int]:
 
 @dataclass
 class Walk:
-    """What the twin did: vertices in order, the heap before each step, noisy scores."""
+    """A walk of the twin: visited vertices in order, the heap before each step, noisy scores."""
 
     vertices: list[int]
     heaps: list[list[int]]
@@ -214,7 +214,7 @@ class Walk:
 
 
 def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) -> Walk:
-    """Algorithm 1 with noise, or with the oracle's eyes."""
+    """Algorithm 1 with noisy scores, or ordered by hops to the target (teacher forcing)."""
     costs, walk = world.costs(query), Walk([], [], 0, {})
     heap: list[tuple[np.float32, int]] = []
     temperature = np.float32(options.temperature)
@@ -236,7 +236,7 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
         return best
 
     nearest = visit(world.graph.entries)
-    for layer in world.graph.upper:  # greedy, as long as the newly visited are better
+    for layer in world.graph.upper:  # greedy descent
         links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
         while len(walk.vertices) < options.budget and (found := visit(links[nearest[1]])) < nearest:
             nearest = found
@@ -249,12 +249,12 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
 
 
 def log_share(scores: torch.Tensor, part: list[int], whole: list[int]) -> torch.Tensor:
-    """Log of the softmax's share of a part of a whole."""
+    """Log of the share of some vertices in a softmax over others."""
     return torch.logsumexp(scores[part], 0) - torch.logsumexp(scores[whole], 0)
 
 
 def twin_routing(walk: Walk, scores: torch.Tensor, hops: dict[int, int]) -> torch.Tensor:
-    """First term of equation 4: the next vertex is one of the heap's nearest to the target."""
+    """First term of equation 4: log-likelihood of the vertices in the heap nearest by hops."""
     total = torch.zeros((), dtype=torch.float64)
     for heap in walk.heaps[: walk.n_taught]:
         nearest = min(hops[v] for v in heap)
@@ -264,7 +264,7 @@ def twin_routing(walk: Walk, scores: torch.Tensor, hops: dict[int, int]) -> torc
 
 
 def twin_topk(walk: Walk, scores: torch.Tensor, target: int, k: int) -> torch.Tensor:
-    """Second term: the target comes next after k − 1 others were taken by noisy score."""
+    """Second term: log-likelihood of the target after the k − 1 best others by noisy score."""
     if target not in walk.noisy:
         return torch.zeros((), dtype=torch.float64)
     others = sorted((v for v in walk.vertices if v != target), key=lambda v: -walk.noisy[v])
@@ -273,7 +273,7 @@ def twin_topk(walk: Walk, scores: torch.Tensor, target: int, k: int) -> torch.Te
 
 @dataclass
 class Twin:
-    """A world's vectors as torch sees them, and the objective on top."""
+    """The vectors of a world as tensors, and the terms of the objective."""
 
     rows: torch.Tensor
     bias: torch.Tensor
@@ -285,7 +285,7 @@ class Twin:
 
 
 def run_twin(world: World, options: Options) -> Twin:
-    """Roll out in Python and differentiate by autograd, at the very scores that the core has."""
+    """Run a rollout in Python, and differentiate it by autograd at the scores of the core."""
 
     def leaf(array: NDArray[np.float32]) -> torch.Tensor:
         return torch.tensor(array, dtype=torch.float64, requires_grad=True)
@@ -305,24 +305,24 @@ def run_twin(world: World, options: Options) -> Twin:
         twin.topk.append(twin_topk(walk, scores * options.topk_sharpness, target, options.k))
     routing, topk = torch.stack(twin.routing).sum(), torch.stack(twin.topk).sum()
     total = options.routing_weight * routing + options.topk_weight * topk
-    if total.requires_grad:  # there may be nothing to learn at all
+    if total.requires_grad:  # without any target visited it has no gradient
         total.backward()
     return twin
 
 
 def grad_of(tensor: torch.Tensor) -> NDArray[np.float64]:
-    """A tensor's gradient, zeros where nothing reached it."""
+    """The gradient of a tensor; zeros if it has none."""
     grad = torch.zeros_like(tensor) if tensor.grad is None else tensor.grad
     return grad.detach().numpy()
 
 
 def assert_near(got: NDArray[np.float32], expected: NDArray[np.float64], scale: float) -> None:
-    """Equal to 1e-4, relative to the value or to what it is a sum of."""
+    """Assert equality to 1e-4, relative to the value or to `scale`."""
     np.testing.assert_allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE * scale)
 
 
 def check_against_twin(world: World, options: Options) -> Lessons:
-    """Same walks, same objective, same gradients in scores, vertices and queries."""
+    """Assert that walks, objective and gradients of the core equal those of the twin."""
     lessons, twin = run_core(world, options), run_twin(world, options)
     weight = max(options.routing_weight, options.topk_weight * options.topk_sharpness)
     for query, walk in enumerate(twin.walks):

@@ -1,4 +1,4 @@
-"""Run a program with the package in a directory instead of the one that is installed.
+"""Run a program with the package in a given directory instead of the installed one.
 
 python tests/run_against.py DIRECTORY MODULE-OR-SCRIPT [its arguments]
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 
 if __name__ == "__main__":
     directory, program = Path(sys.argv[1]).resolve(), sys.argv[2]
-    # An editable install redirects imports before sys.path is asked.
+    # An editable install redirects imports before sys.path is searched.
     sys.meta_path[:] = [f for f in sys.meta_path if "Redirecting" not in type(f).__name__]
     sys.path.insert(0, str(directory))
     import l2route._core

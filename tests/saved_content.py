@@ -1,4 +1,4 @@
-"""Small index directories, and what is in them."""
+"""Small index directories, and checks of their content."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from l2route.files.storage import LOCK, META, read_index, write_index
 
 Content = tuple[dict[str, Any], dict[str, NDArray[Any]]]
-"""What is said of an index, and its arrays."""
+"""Metadata and arrays of an index."""
 
 
 def content(seed: int, n: int = 20) -> Content:
-    """A small index; "shared" is in every one of them."""
+    """Metadata and arrays of a small index; the array "shared" is the same for all seeds."""
     rng = np.random.default_rng(seed)
     return {"made_by": seed}, {
         "vectors": rng.normal(size=(n, 16)).astype(np.float32),
@@ -26,7 +26,7 @@ def content(seed: int, n: int = 20) -> Content:
 
 
 def same(a: Content, b: Content) -> bool:
-    """Whether one holds the arrays and words of the other."""
+    """Whether two contents have equal arrays and metadata."""
     (a_meta, a_arrays), (b_meta, b_arrays) = a, b
     return (
         a_meta["made_by"] == b_meta["made_by"]
@@ -43,18 +43,18 @@ def saved(path: Path, seed: int = 1) -> dict[str, Any]:
 
 
 def named_files(path: Path) -> set[str]:
-    """Files that an index has by its meta.json, and the lock of those who save it."""
+    """Names of the files of an index according to its meta.json, and of the lock."""
     meta = json.loads((path / META).read_text())
     return {META, LOCK, *(entry["file"] for entry in meta["arrays"].values())}
 
 
 def files_in(path: Path) -> set[str]:
-    """Files that are there."""
+    """Names of the files in a directory."""
     return {file.name for file in path.iterdir()}
 
 
 def assert_is_one_of(path: Path, seeds: tuple[int, ...]) -> None:
-    """An index is whole, is one of those saved, and nothing else is in its directory."""
+    """A directory holds an intact index of one of the seeds, and no other files."""
     read = read_index(path)
     assert any(same(read, content(seed)) for seed in seeds)
     assert files_in(path) == named_files(path)

@@ -1,4 +1,4 @@
-"""What kernels compute, slowly, and their arguments as they read them."""
+"""The slow twin of the kernels, and their arguments as the core reads them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def scores_of(rows: NDArray[Any], query: NDArray[Any], scorer: str) -> NDArray[n
 
 
 def padded_to(values: NDArray[Any], width: int) -> NDArray[np.float32]:
-    """Values with zeros at the end."""
+    """Values padded with zeros [width]."""
     return np.pad(values.astype(np.float32), (0, width - len(values)))
 
 
 def packed_rows(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint8], int]:
-    """Rows as the core reads them, and the elements that a query for them has."""
+    """Rows of codes as the core reads them, and the length of a query for them."""
     width = padded_dim(codes.shape[1], np.uint8, bits)
     padded = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
     return (pack_codes(padded) if bits == 4 else pad_rows(padded)), width

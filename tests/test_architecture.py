@@ -1,4 +1,4 @@
-"""Laws of the package's layout: modules import only from their left."""
+"""Laws of the package's layers: modules import only from layers to their left."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LAYERS = (
 """From left to right: a module or package imports only from layers before its own."""
 USES_TORCH = {"models", "training", "reproduce"}
 FORBIDDEN = {"pickle", "cPickle", "_pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
-"""Modules that run code out of a file."""
+"""Modules that can run code from a file."""
 
 
 def layer_of(name: str) -> int:
-    """Where a module or package of l2route stands; an unknown one stands nowhere."""
+    """The layer of a module or package of l2route; an unknown name is an error."""
     for at, layer in enumerate(LAYERS):
         if name in layer:
             return at
@@ -45,7 +45,7 @@ def layer_of(name: str) -> int:
 
 
 def imported_names(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
-    """Full names of all that a module in a package imports, wherever in it."""
+    """Full names of everything that a module imports, at any place in it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -56,7 +56,7 @@ def imported_names(tree: ast.Module, package: tuple[str, ...]) -> Iterator[str]:
 
 
 def upward_imports(tree: ast.Module, path: tuple[str, ...]) -> list[str]:
-    """Imports that a module, given by its path below the package, may not have."""
+    """Forbidden imports of a module, which is given by its path below the package."""
     own = layer_of(path[0])
     package = ("l2route", *path[:-1])
     upward = []
@@ -78,18 +78,18 @@ def modules() -> list[tuple[str, ...]]:
 
 
 def parse(path: tuple[str, ...]) -> ast.Module:
-    """Read a module's source."""
+    """Parse the source of a module."""
     return ast.parse(PACKAGE.joinpath(*path).with_suffix(".py").read_text())
 
 
 def test_modules_are_found() -> None:
-    """The laws below are not vacuous."""
+    """The tests below see the modules of the package."""
     assert {("graph", "knn"), ("index",), ("evaluation", "tables")} <= set(modules())
 
 
 @pytest.mark.parametrize("path", modules(), ids="/".join)
 def test_module_imports_only_from_its_left(path: tuple[str, ...]) -> None:
-    """Data, graph, search, index, evaluation, command line: no import points to the right."""
+    """A module imports only from layers to the left of its own."""
     assert upward_imports(parse(path), path) == []
 
 
@@ -115,7 +115,7 @@ def test_module_imports_only_from_its_left(path: tuple[str, ...]) -> None:
     ],
 )
 def test_upward_imports_are_seen(source: str, n_upward: int | None) -> None:
-    """The reader of imports sees each form of them, and refuses names it does not know."""
+    """Every form of import is detected, and unknown names are refused."""
     if n_upward is None:
         with pytest.raises(AssertionError, match="has no place"):
             upward_imports(ast.parse(source), ("graph", "knn"))
@@ -124,7 +124,7 @@ def test_upward_imports_are_seen(source: str, n_upward: int | None) -> None:
 
 
 def test_siblings_in_a_package_may_import_each_other() -> None:
-    """Modules of one package stand side by side, and above what is on the package's left."""
+    """Modules of one package may import each other, and layers to the left."""
     source = "from . import tables\nfrom .metrics import recall\nfrom ..index import load"
     assert upward_imports(ast.parse(source), ("evaluation", "measure")) == []
     assert upward_imports(ast.parse("from ..cli import main"), ("evaluation", "measure")) != []
@@ -143,7 +143,7 @@ def depends_on(path: tuple[str, ...]) -> set[tuple[str, ...]]:
 
 
 def test_no_imports_go_in_circles() -> None:
-    """Modules can be put in an order in which each comes after those that it imports."""
+    """There are no circular imports."""
     left = {path: depends_on(path) for path in modules()}
     while left:
         ready = {path for path, needs in left.items() if not needs & left.keys()}
@@ -153,14 +153,14 @@ def test_no_imports_go_in_circles() -> None:
 
 @pytest.mark.parametrize("path", modules(), ids="/".join)
 def test_only_learning_imports_torch(path: tuple[str, ...]) -> None:
-    """Serving never imports torch."""
+    """Only the packages of USES_TORCH import torch, so serving never does."""
     names = {name.split(".")[0] for name in imported_names(parse(path), ("l2route", *path[:-1]))}
     assert "torch" not in names or path[0] in USES_TORCH
 
 
 @pytest.mark.parametrize("path", modules(), ids="/".join)
 def test_no_file_can_run_code(path: tuple[str, ...]) -> None:
-    """No pickle anywhere: neither its modules, nor numpy's option, nor torch's default."""
+    """Nothing is unpickled: not by pickle modules, numpy or torch."""
     tree = parse(path)
     names = {name.split(".")[0] for name in imported_names(tree, ("l2route", *path[:-1]))}
     assert not names & FORBIDDEN
@@ -173,7 +173,7 @@ def test_no_file_can_run_code(path: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("path", modules(), ids="/".join)
 def test_names_are_imported_one_by_one(path: tuple[str, ...]) -> None:
-    """No `import *`: where a name comes from can be read."""
+    """No module uses `import *`."""
     assert not [
         name for name in imported_names(parse(path), ("l2route", *path[:-1])) if name.endswith(".*")
     ]

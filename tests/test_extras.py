@@ -1,4 +1,4 @@
-"""Extras: what messages say is what can be done."""
+"""Laws of optional dependencies: messages name extras that exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALL = re.compile(r"""\binstall\(["'](\w+)["']\)""")
 
 
 def test_messages_name_extras_that_there_are() -> None:
-    """Every extra that a message asks for stands in pyproject.toml."""
+    """Every extra named in a message exists in pyproject.toml."""
     texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     named = {extra for text in texts for extra in CALL.findall(text)}
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -24,7 +24,10 @@ def test_messages_name_extras_that_there_are() -> None:
 
 
 def test_messages_and_readme_install_alike() -> None:
-    """One way of installing, spelled once in the package; images for runners have their own."""
+    """The README has the install command of messages, and the package spells it once.
+
+    The images for benchmark runners have commands of their own.
+    """
     assert install("bench") in (ROOT / "README.md").read_text(encoding="utf-8")
     for path in PACKAGE.rglob("*.py"):
         if path.name not in ("extras.py", "annbench.py"):

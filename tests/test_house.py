@@ -1,4 +1,4 @@
-"""Laws of how the code is cut: rooms, files and functions that can be read at a glance."""
+"""Laws of size: packages, files and functions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PYTHON = ("src", "tests", "benchmarks", "examples")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
 """Below the signature and the docstring."""
-MAX_GROUND_FLOOR = 5
+MAX_TOP_MODULES = 5
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sources() -> list[Path]:
-    """All Python and C++ files of the project that people write."""
+    """All Python and C++ sources of the project."""
     python = [path for folder in PYTHON for path in (ROOT / folder).rglob("*.py")]
     core = [*(ROOT / "cpp").rglob("*.hpp"), *(ROOT / "cpp").rglob("*.cpp")]
     return sorted(python + core)
@@ -34,7 +34,7 @@ def code_lines(function: Function) -> int:
 
 
 def test_code_lines_are_counted() -> None:
-    """Neither the signature nor the docstring counts."""
+    """Signature and docstring are not counted."""
     tree = ast.parse('def f(\n    a,\n):\n    """Two\n    lines."""\n    b = a\n    return b\n')
     (function,) = tree.body
     assert isinstance(function, ast.FunctionDef)
@@ -44,7 +44,7 @@ def test_code_lines_are_counted() -> None:
 def test_files_are_short() -> None:
     """No file has more than 400 lines."""
     lengths = {path: len(path.read_text().splitlines()) for path in sources()}
-    assert len(lengths) > 100  # or nothing was found
+    assert len(lengths) > 100  # sources are found
     long = {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_FILE_LINES}
     assert long == {}
 
@@ -60,6 +60,6 @@ def test_functions_are_short() -> None:
     assert long == {}
 
 
-def test_the_ground_floor_is_small() -> None:
-    """Modules stand in rooms, at most five beside them."""
-    assert len(list((ROOT / "src/l2route").glob("*.py"))) <= MAX_GROUND_FLOOR
+def test_few_modules_are_outside_packages() -> None:
+    """At most five modules are outside packages."""
+    assert len(list((ROOT / "src/l2route").glob("*.py"))) <= MAX_TOP_MODULES

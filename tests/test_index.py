@@ -1,4 +1,4 @@
-"""Laws of an index: built and searched."""
+"""Laws of an index: building and searching."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from l2route.search.space import pca_space
 
 
 def test_eight_threads_get_the_answers_of_one(index: RoutingIndex) -> None:
-    """Searches at the same time, of any number of threads each, do not disturb each other."""
+    """Concurrent searches with any number of threads each give the same answers as one."""
     cases = [
         {"k": 3 + i % 3, "budget": 60 + 10 * (i % 5), "n_threads": i % 3, "trace": i % 4 == 0}
         for i in range(32)
@@ -74,9 +74,9 @@ def test_answers_are_ordered_true_and_paid_for(
     rerank: int | None,
     space: int,
 ) -> None:
-    """Answers are distinct, and ordered by their true distances, ties by id.
+    """Answers are distinct, with true distances, ordered by distance and then by id.
 
-    What is missing stands at the end as −1 and inf. The cost is as counted, and in the budget.
+    Missing answers are −1 and inf at the end. The cost is as counted, and within the budget.
     """
     name = index.spaces[space % len(index.spaces)].name
     try:
@@ -105,7 +105,7 @@ def test_answers_are_ordered_true_and_paid_for(
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_exhaustive_search_is_exact(metric: str) -> None:
-    """A search that may visit every vertex finds the true neighbours, and every vector itself."""
+    """A search that may visit all vertices finds the true neighbours."""
     for kind in ("nsw", "hnsw"):
         index = built(metric=metric, graph=kind, degree=32, ef_construction=100)
         assert report(index.graph).n_unreachable == 0
@@ -118,15 +118,15 @@ def test_exhaustive_search_is_exact(metric: str) -> None:
             assert index.search(VECTORS, k=1, ef=N).ids[:, 0].tolist() == list(range(N))
 
 
-def island() -> RoutingIndex:
-    """Four vertices; the walk from 0 knows 1, and 2 and 3 know each other."""
+def disconnected() -> RoutingIndex:
+    """Four vertices in two components, of which only {0, 1} is reachable."""
     neighbors = np.array([[1, -1], [0, -1], [3, -1], [2, -1]], dtype=np.int32)
     base = BaseVectors.of(np.arange(4.0)[:, None], "l2")
     return RoutingIndex(base, Graph(neighbors, np.zeros(1, dtype=np.int32)))
 
 
 def test_no_cosine_distance_is_negative() -> None:
-    """Neither by rounding, nor because half floats are of a length that is not quite 1."""
+    """Cosine distances are never negative, neither by rounding nor with float16 vectors."""
     index = built(metric="cosine", graph="nsg")
     for vectors in (None, "float16"):
         index.compress(None, vectors)
@@ -136,7 +136,7 @@ def test_no_cosine_distance_is_negative() -> None:
 
 
 def test_rows_are_found_by_what_answers_call_them() -> None:
-    """With labels and without; −1 stays, strangers are refused."""
+    """`rows_of` inverts labels and keeps −1; unknown ids are refused."""
     vectors = np.arange(5.0)[:, None]
     graph = RoutingIndex.build(vectors, degree=4).graph
     base = BaseVectors.of(vectors, "l2")
@@ -144,20 +144,20 @@ def test_rows_are_found_by_what_answers_call_them() -> None:
     named = RoutingIndex(base, graph, labels=np.array([7, -5, 3, 100, 0]))
     assert plain.rows_of([[4, -1], [0, 2]]).tolist() == [[4, -1], [0, 2]]
     assert named.rows_of([[100, -1], [0, -5]]).tolist() == [[3, -1], [4, 1]]
-    for index, stranger in ((plain, 5), (plain, -2), (named, 4), (named, 101)):
-        with pytest.raises(ValueError, match=f"got {stranger}"):
-            index.rows_of([0, stranger])
+    for index, unknown in ((plain, 5), (plain, -2), (named, 4), (named, 101)):
+        with pytest.raises(ValueError, match=f"got {unknown}"):
+            index.rows_of([0, unknown])
     with pytest.raises(ValueError, match="integer"):
         plain.rows_of([0.5])
 
 
 def test_what_is_not_found_is_told_at_the_end() -> None:
-    """Fewer than k found: ids −1 and distances inf at the end, never an exception."""
+    """If fewer than k vertices are found, ids end in −1 and distances in inf."""
     for limit in ({"ef": 10}, {"budget": 10}, {}):
-        result = island().search([[3.0]], k=4, **limit)
+        result = disconnected().search([[3.0]], k=4, **limit)
         assert result.ids.tolist() == [[1, 0, -1, -1]]
         assert result.distances.tolist() == [[4.0, 9.0, np.inf, np.inf]]
-    assert island().search([[3.0]], k=4, budget=1).ids.tolist() == [[0, -1, -1, -1]]
+    assert disconnected().search([[3.0]], k=4, budget=1).ids.tolist() == [[0, -1, -1, -1]]
     assert built().search(QUERIES, k=N + 7, ef=N).ids[:, N:].tolist() == [[-1] * 7] * 40
 
 
@@ -168,7 +168,7 @@ def test_one_query_may_have_one_axis(index: RoutingIndex) -> None:
 
 
 def test_queries_may_be_lists_or_of_any_real_type() -> None:
-    """Nested lists are queries, one list is one query, and numbers of any real type will do."""
+    """Queries may be lists, one list or arrays of any real dtype."""
     index = built()
     expected = index.search(QUERIES[:1], k=5)
     for query in (QUERIES[:1].tolist(), QUERIES[0].tolist(), QUERIES[:1].astype(np.float64)):
@@ -178,7 +178,7 @@ def test_queries_may_be_lists_or_of_any_real_type() -> None:
 
 
 def test_strided_queries_are_queries(index: RoutingIndex) -> None:
-    """Queries may be any view: every other one, or columns of a wider array."""
+    """Queries may be strided views."""
     wide = np.zeros((80, DIM + 3), dtype=np.float32)
     wide[::2, 2:-1] = QUERIES
     assert same_results(index.search(wide[::2, 2:-1]), index.search(QUERIES))
@@ -225,7 +225,7 @@ BAD_RERANKS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("fault", BAD_SEARCHES | BAD_RERANKS)
 def test_bad_search_is_refused(fault: str) -> None:
-    """Bad input gets a ValueError that says what was expected and what came."""
+    """Wrong arguments are a ValueError with what was expected and found."""
     given_, message = (BAD_SEARCHES | BAD_RERANKS)[fault]
     with pytest.raises(ValueError, match=f"expected .*{message}"):
         built(pca_dim=5).search(**{"queries": QUERIES} | given_)
@@ -244,13 +244,13 @@ def test_bad_search_is_refused(fault: str) -> None:
     ids=str,
 )
 def test_numbers_that_are_no_integers_are_refused(given_: dict[str, Any]) -> None:
-    """A count that is no integer is a TypeError or a ValueError, not a failure inside."""
+    """A count that is not an integer is a TypeError or a ValueError."""
     with pytest.raises((TypeError, ValueError)):
         built().search(QUERIES, **given_)
 
 
 def test_integers_of_numpy_are_integers() -> None:
-    """Counts may be numpy's integers."""
+    """Counts may be integers of numpy."""
     index = built(pca_dim=5)
     counts = {"k": 5, "budget": 90, "ef": 30, "rerank": 20, "n_threads": 1}
     as_numpy = {name: np.int64(count) for name, count in counts.items()}
@@ -259,7 +259,7 @@ def test_integers_of_numpy_are_integers() -> None:
 
 @pytest.mark.parametrize("k", [1, 10, 300])
 def test_a_search_that_is_told_nothing_has_a_budget(k: int) -> None:
-    """256, or twice what rerank and projection take, so that half is left to walk with."""
+    """The default budget is 256, or twice the cost of rerank and projection if that is more."""
     index = built()
     assert index.search(QUERIES, k).n_computed.max() == DEFAULT_BUDGET
     index.compress("int4")  # queries are rotated into 128 dimensions
@@ -271,7 +271,7 @@ def test_a_search_that_is_told_nothing_has_a_budget(k: int) -> None:
 
 @pytest.mark.parametrize("limit", [10**6, sys.maxsize, 2**64, 10**30])
 def test_a_limit_beyond_the_graph_is_no_limit(limit: int) -> None:
-    """A budget or a beam larger than the graph, however large, lets the whole graph be walked."""
+    """With a budget or a beam larger than the graph, a search visits the whole graph."""
     for index in (built(), built(pca_dim=5)):
         whole = index.search(QUERIES, ef=N)
         assert np.array_equal(index.search(QUERIES, ef=limit).ids, whole.ids)
@@ -279,7 +279,7 @@ def test_a_limit_beyond_the_graph_is_no_limit(limit: int) -> None:
 
 
 def run_apart(script: str) -> str:
-    """Run a script that may crash in a process of its own; return what it printed."""
+    """Run a script in another process, since it may crash; return its output."""
     prelude = "import numpy as np\nfrom l2route import RoutingIndex\n"
     result = subprocess.run(
         [sys.executable, "-c", prelude + script], capture_output=True, text=True, timeout=120
@@ -290,7 +290,7 @@ def run_apart(script: str) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to limit the memory")
 def test_more_threads_than_there_are_is_no_crash() -> None:
-    """A search that the system gives too few threads answers, or fails with an exception."""
+    """If the system refuses threads, a search answers or raises an exception."""
     run_apart("""
 import resource
 from pathlib import Path
@@ -309,7 +309,7 @@ else:
 
 
 def test_labels_are_what_answers_are_called() -> None:
-    """Answers carry labels, a missing one stays −1, and a trace has row numbers."""
+    """Answers have labels, missing ones −1; traces have row numbers."""
     index = labelled()
     assert index.labels is not None
     plain = RoutingIndex(index.base, index.graph)
@@ -322,7 +322,7 @@ def test_labels_are_what_answers_are_called() -> None:
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:
-    """Vectors must be as many as vertices, and spaces have distinct names."""
+    """Different numbers of vectors and vertices, and repeated names of spaces, are refused."""
     base = BaseVectors.of(VECTORS, "l2")
     graph = build_graph(VECTORS, "l2", GraphOptions("knn", 8))
     with pytest.raises(ValueError, match="expected spaces with distinct names, got"):
@@ -344,13 +344,13 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     ],
 )
 def test_bad_build_is_refused(options: dict[str, Any], message: str) -> None:
-    """A bad option of `build` is named, with what was expected and what came."""
+    """The error for a wrong option of `build` names what was expected and found."""
     with pytest.raises(ValueError, match=message):
         built(**options)
 
 
 def test_info_says_what_the_index_is() -> None:
-    """Size, dimension, metric, graph, spaces, labels and memory, in plain values."""
+    """`info` has size, metric, graph, spaces, labels and memory in plain values."""
     index = with_everything()
     info = index.info()
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")

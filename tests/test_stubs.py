@@ -10,7 +10,7 @@ import l2route
 
 
 def test_stubs_are_those_of_the_core(tmp_path: Path) -> None:
-    """`_core.pyi` is what nanobind says of the built core; `make stubs` writes it."""
+    """`_core.pyi` is what nanobind generates for the built core; `make stubs` writes it."""
     fresh = tmp_path / "_core.pyi"
     command = [sys.executable, "-m", "nanobind.stubgen", "-m", "l2route._core", "-o", str(fresh)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)

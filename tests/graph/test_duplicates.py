@@ -164,6 +164,6 @@ def test_refining_keeps_copies_behind_their_owner() -> None:
     assert index.graph.upper is upper
     assert index.graph.entries is entries
     assert report(index.graph).n_unreachable == 0
-    crowd = [7, *range(50, 250)]
-    outside = np.delete(index.graph.neighbors, crowd, axis=0)
-    assert np.isin(outside, crowd[1:]).sum() <= 1  # at most one edge, to an unreachable copy
+    group = [7, *range(50, 250)]
+    outside = np.delete(index.graph.neighbors, group, axis=0)
+    assert np.isin(outside, group[1:]).sum() <= 1  # at most one edge, to an unreachable copy

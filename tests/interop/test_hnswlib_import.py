@@ -170,12 +170,13 @@ def test_links_speak_against_a_wrong_metric(tmp_path: Path, space: str, metric: 
     index.init_index(1_000, M=12, ef_construction=100, random_seed=1)
     index.add_items(vectors, num_threads=1)
     index.save_index(str(tmp_path / "index"))
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         from_hnswlib(tmp_path / "index", metric=metric)
-    told = [str(each.message) for each in heard]
-    assert bool(told) == (space != metric)
-    assert all(f"links of metric {metric}, got links that fit {space} better" in x for x in told)
+    messages = [str(warning.message) for warning in caught]
+    assert bool(messages) == (space != metric)
+    expected = f"links of metric {metric}, got links that fit {space} better"
+    assert all(expected in message for message in messages)
 
 
 def test_one_element_is_an_index() -> None:

@@ -17,7 +17,7 @@ from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import MAX_LENGTH, METRICS, Metric, normalize
 from l2route.index import RoutingIndex
 from l2route.search.limits import MAX_K
-from test_index import island, run_apart
+from test_index import disconnected, run_apart
 
 
 @pytest.mark.parametrize("k", [10**9, 2**31 - 1, 2**60, 2**61, 2**63, 2**64])
@@ -55,7 +55,7 @@ def test_any_k_is_answered_or_refused(
     Missing answers are −1 and inf.
     """
     monkeypatch.setattr("l2route.search.searcher.available_bytes", lambda: 64 << 20)
-    index = island()
+    index = disconnected()
     queries = np.full((n_queries, 1), 3.0)
     try:
         found = index.search(queries, k, **limit)

@@ -147,11 +147,13 @@ def test_a_forged_index_is_refused_or_answers(
     if index.validation is None:
         index.validate_with(VALIDATION)
     index.save(tmp_path / "intact")
-    said, intact = read_index(tmp_path / "intact")
-    said = {key: said[key] for key in said.keys() - {"format", "schema", "arrays"}}
+    intact_meta, intact = read_index(tmp_path / "intact")
+    intact_meta = {
+        key: intact_meta[key] for key in intact_meta.keys() - {"format", "schema", "arrays"}
+    }
     outcomes: Counter[str] = Counter()
     for trial in range(N_EACH):
-        meta, arrays = deepcopy(said), dict(intact)
+        meta, arrays = deepcopy(intact_meta), dict(intact)
         for _ in range(rng.choice([1, 1, 2, 3])):
             if arrays and meta and is_forgeable(meta, arrays):
                 rng.choice(FORGERIES)(meta, arrays, rng)
