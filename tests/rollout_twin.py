@@ -305,7 +305,7 @@ def run_twin(world: World, options: Options) -> Twin:
         twin.topk.append(twin_topk(walk, scores * options.topk_sharpness, target, options.k))
     routing, topk = torch.stack(twin.routing).sum(), torch.stack(twin.topk).sum()
     total = options.routing_weight * routing + options.topk_weight * topk
-    if total.requires_grad:  # without any target visited it has no gradient
+    if total.requires_grad:  # false if all terms are constant
         total.backward()
     return twin
 

@@ -27,9 +27,8 @@ def failing(
 
     def counted(owner: object, name: str, step: Callable[..., Any]) -> Any:
         def called(*args: Any, **kwargs: Any) -> Any:
-            if (
-                owner is not os or name != "open" or args[1] & os.O_CREAT
-            ):  # opening to read is no step
+            is_read = owner is os and name == "open" and not args[1] & os.O_CREAT
+            if not is_read:
                 done.append(name)
                 if len(done) == n_steps + 1:
                     raise error

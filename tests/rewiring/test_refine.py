@@ -35,9 +35,9 @@ def slow_choice(
     degree: int,
     alpha: float | None,
 ) -> list[int]:
-    """Candidates from near to far, without those much nearer, or equal, to one kept before.
+    """Keep candidates from near to far, unless a kept one equals them or is much nearer to them.
 
-    All of them if alpha is None.
+    All of them are kept if alpha is None.
     """
 
     def squared(a: int, b: int) -> np.float32:

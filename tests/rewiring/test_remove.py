@@ -164,7 +164,7 @@ def with_deleted(space: str, share: float) -> tuple[Any, NDArray[np.int64]]:
 def test_deleted_elements_are_no_answers(
     tmp_path: Path, space: Metric, share: float, saved: bool
 ) -> None:
-    """Without deleted elements, exhaustive search finds the nearest of the others."""
+    """An exhaustive search finds the nearest of the elements that are not deleted."""
     index, left = with_deleted(space, share)
     index.save_index(str(tmp_path / "index"))
     taken = from_hnswlib(tmp_path / "index", metric=space) if saved else from_hnswlib(index)

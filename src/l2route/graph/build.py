@@ -63,7 +63,7 @@ def build_graph(
         vectors: base vectors, any real dtype.
         metric: l2, ip or cosine.
         options: kind of graph, degree and so on; the paper's NSW by default.
-        progress: row_of with vectors done and in total, at the start and for nsw and hnsw after
+        progress: called with vectors done and in total, at the start and for nsw and hnsw after
             each batch; the other kinds are built in one call.
     """
     options = options or GraphOptions()

@@ -182,7 +182,7 @@ def _lifted(
     base: BaseVectors,
 ) -> _Routing:
     """Convert inner products to l2 distances, centred and scaled to keep float32 precision."""
-    sample = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_some, d]
+    sample = base.vectors()[:: -(-len(base.rows) // N_SAMPLED)] @ matrix.T  # [n_sample, d]
     mean = sample.mean(axis=0)
     bias = bias + rows @ mean
     lengths = [np.sqrt(np.square(each).sum(axis=1).mean()) for each in (rows, sample - mean)]

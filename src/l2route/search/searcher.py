@@ -65,7 +65,7 @@ class Plan:
         return SearchResult(*found[:3], *self._costs, Trace(*found[3:]))
 
     def _rows(self, queries: object) -> NDArray[np.float32]:
-        """Queries as contiguous float32; the core checks shape and values of those that are."""
+        """Queries as contiguous float32; the core itself checks arrays that already are."""
         if type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.flags.c_contiguous:
             return queries
         given = as_array("queries", queries)
