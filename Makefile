@@ -22,8 +22,10 @@ paper-smoke: $(VENV)/core $(SIFTSMALL)
 data/siftsmall.npz: | $(VENV)/core
 	$(BIN)/l2route datasets siftsmall --out $@
 
+# Test files are spread over all cores; the tests of one file run in one process.
+SPREAD := -n auto --dist loadfile
 test: $(VENV)/core
-	$(BIN)/pytest
+	$(BIN)/pytest $(SPREAD)
 
 lint: $(VENV)/core
 	$(BIN)/ruff check $(LINTED)
@@ -45,7 +47,8 @@ stubs: $(VENV)/core
 # for more memory than there is: none of that is an error of the core. pytest captures only what
 # Python prints, so that a report of the sanitizer is seen.
 SANITIZED := tests/search tests/state tests/graph tests/rewiring tests/test_index.py \
-  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py tests/training/test_rollout.py tests/training/test_oracle.py
+  tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py \
+  tests/training/test_rollout.py tests/training/test_oracle.py
 UNSANITIZED := tests/search/test_arm.py tests/search/test_interrupts.py
 sanitize: $(VENV)/core
 	$(call install_sanitized,asan,address$(comma)undefined)

@@ -37,7 +37,9 @@ BUDGETS = (256, 512, 1024)
 LEARNED_BUDGET = 512
 """Budget that routing is learned for."""
 RERANK_SHARE = 16
-"""A learned search spends 1 / RERANK_SHARE of its budget on reranking."""
+"""A learned search spends 1 / RERANK_SHARE of its budget on reranking. On validation queries cut
+from the training words, recall@10 at 256, 512 and 1,024 is 0.565, 0.773 and 0.892 with 8; 0.576,
+0.781 and 0.897 with 12; 0.572, 0.781 and 0.898 with 16; 0.531, 0.767 and 0.894 with 24."""
 DEGREE = 16
 """Degree of the paper's graph, which is not refined, and of hnswlib's beside it (M = 8)."""
 SERVED_DEGREE = 32
