@@ -38,7 +38,7 @@ def main() -> None:
         indexes = {"float32": built}
         for compression in COMPRESSIONS[::-1]:
             index = RoutingIndex(built.base, built.graph, validation=built.validation)
-            index.compress(compression, "float16")
+            index.compress(compression, vectors="float16")
             indexes[compression] = index
         print(f"\n{data.name}, bytes per vector: ", end="")
         print(", ".join(f"{name} {one.n_bytes / len(one):,.0f}" for name, one in indexes.items()))

@@ -101,7 +101,7 @@ def ours(data: Dataset, arguments: argparse.Namespace) -> Iterator[Entrant]:
 def served(name: str, index: RoutingIndex, build_seconds: float, learn_seconds: float) -> Entrant:
     """A calibrated index with codes."""
     index.renumber()
-    index.compress("int8", "float16")
+    index.compress("int8", vectors="float16")
     index.setting(TARGET, N_ANSWERS)
 
     def search(queries: NDArray[np.float32]) -> NDArray[np.int64]:

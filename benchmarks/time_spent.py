@@ -46,7 +46,7 @@ def served(data: Dataset) -> Iterator[RoutingIndex]:
     built.renumber()
     for codes in CODES:
         index = RoutingIndex(built.base, built.graph, (), built.labels, built.validation)
-        index.compress(codes, "float16")
+        index.compress(codes, vectors="float16")
         index.setting(TARGET, N_ANSWERS)
         yield index
 

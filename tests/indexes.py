@@ -65,7 +65,7 @@ def with_everything() -> RoutingIndex:
 def compressed(routing: Compression | None, vectors: Literal["float16"] | None) -> RoutingIndex:
     """A compressed index with a PCA space."""
     index = built(pca_dim=5)
-    index.compress(routing, vectors)
+    index.compress(routing, vectors=vectors)
     return index
 
 

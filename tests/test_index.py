@@ -129,7 +129,7 @@ def test_no_cosine_distance_is_negative() -> None:
     """Cosine distances are never negative, neither by rounding nor with float16 vectors."""
     index = built(metric="cosine", graph="nsg")
     for vectors in (None, "float16"):
-        index.compress(None, vectors)
+        index.compress(None, vectors=vectors)
         found = index.search(VECTORS, 3, ef=50)
         assert found.distances.min() >= 0
         assert (found.ids[:, 0] == np.arange(N)).all()

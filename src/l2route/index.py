@@ -69,6 +69,7 @@ class RoutingIndex:
         cls,
         vectors: object,
         metric: str = "l2",
+        *,
         graph: GraphKind = "nsw",
         degree: int = DEGREE,
         ef_construction: int = EF_CONSTRUCTION,
@@ -284,6 +285,7 @@ class RoutingIndex:
     def compress(
         self,
         routing: Compression | None = "int8",
+        *,
         vectors: Literal["float16"] | None = None,
         space: str | None = None,
         inlined: bool = False,
@@ -301,12 +303,11 @@ class RoutingIndex:
             inlined: while the index is in memory, keep copies of all neighbours' routing vectors
                 with every vertex, as NGT-QG and SymphonyQG do; `info` reports the bytes.
         """
-        self._current.change(
-            lambda state: changes.compressed(state, routing, vectors, space, inlined)
-        )
+        self._current.change(lambda old: changes.compressed(old, routing, vectors, space, inlined))
 
     def refine(
         self,
+        *,
         degree: int | None = None,
         n_candidates: int = N_CANDIDATES,
         alpha: float = ALPHA,
@@ -327,9 +328,8 @@ class RoutingIndex:
             n_threads: threads; 0 for all cores. The graph is the same for any number.
             progress: called with vertices done and in total while candidates are searched.
         """
-        self._current.change(
-            lambda state: changes.refined(state, degree, n_candidates, alpha, n_threads, progress)
-        )
+        chosen = (degree, n_candidates, alpha, n_threads, progress)
+        self._current.change(lambda state: changes.refined(state, *chosen))
 
     def renumber(self) -> None:
         """Renumber the vertices in breadth-first order, so that searches miss caches less often.

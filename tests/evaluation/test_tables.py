@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from l2route.evaluation.tables import MISSING, Row, as_json, as_markdown, as_text, rich_table
+from l2route.evaluation.tables import MISSING, Row, as_json, as_markdown, rich_table
 
 PLAIN = Row("plain NSW", 128, None, 0.351249, 0.4, 127.96, 9.25, 81.04)
 LEARNED = Row("learned routing", 1024, None, 0.7, 0.79, 1021.5, 12.0, 503.4)
@@ -23,17 +23,6 @@ def shown(rows: list[Row], width: int) -> str:
     with console.capture() as capture:
         console.print(rich_table(rows))
     return capture.get()
-
-
-def test_text_is_aligned() -> None:
-    """Each column has one width and a fixed number of digits."""
-    assert as_text([PLAIN, LEARNED], "SIFT").splitlines() == [
-        "SIFT",
-        "method           budget  recall@1  recall@10  distances  hops  µs/query",
-        "---------------  ------  --------  ---------  ---------  ----  --------",
-        "plain NSW           128     0.351      0.400      128.0   9.2      81.0",
-        "learned routing    1024     0.700      0.790     1021.5  12.0     503.4",
-    ]
 
 
 def test_markdown_is_a_github_table() -> None:
@@ -52,7 +41,7 @@ def test_markdown_escapes_names() -> None:
     assert line.startswith("| a\\|b c |")
 
 
-@pytest.mark.parametrize("show", [as_text, as_markdown, lambda rows: shown(rows, 120)])
+@pytest.mark.parametrize("show", [as_markdown, lambda rows: shown(rows, 120)])
 def test_limits_are_shown_only_if_any_row_has_them(show: Callable[[list[Row]], str]) -> None:
     """The columns budget and ef are shown only if some row has a value; other rows show a dash."""
     words = show([NO_LIMITS]).replace("|", " ").split()
@@ -64,9 +53,8 @@ def test_limits_are_shown_only_if_any_row_has_them(show: Callable[[list[Row]], s
 
 def test_caption_is_optional() -> None:
     """Without a caption headings come first; without rows there are only headings and a rule."""
-    assert as_text([PLAIN]).startswith("method")
     assert as_markdown([PLAIN]).startswith("| method")
-    assert len(as_text([]).splitlines()) == len(as_markdown([]).splitlines()) == 2
+    assert len(as_markdown([]).splitlines()) == 2
 
 
 def test_json_has_rows_by_field_beside_the_context() -> None:
@@ -112,7 +100,7 @@ def test_json_refuses_values_that_are_not_json() -> None:
 
 def test_missing_values_are_dashes() -> None:
     """NaN is shown as a dash."""
-    text = as_text([replace(PLAIN, n_computed=float("nan"))])
+    text = as_markdown([replace(PLAIN, n_computed=float("nan"))])
     assert MISSING in text
     assert "nan" not in text
 

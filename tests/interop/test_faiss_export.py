@@ -33,7 +33,9 @@ def learned(
     metric: Metric, graph: GraphKind = "nsw", dim: int | None = None
 ) -> tuple[RoutingIndex, RoutingSpace]:
     """An index with a routing space that differs from the original one, as after learning."""
-    index = RoutingIndex.build(WORDS.base, metric, graph, 16, 60, entry="medoid")
+    index = RoutingIndex.build(
+        WORDS.base, metric, graph=graph, degree=16, ef_construction=60, entry="medoid"
+    )
     rng = np.random.default_rng(0)
     rows = index.base.rows + 0.05 * rng.normal(size=index.base.rows.shape).astype(np.float32)
     matrix = None
@@ -109,7 +111,7 @@ def test_answers_are_true_distances() -> None:
 def test_codes_leave_as_what_they_stand_for(metric: Metric, compression: Compression) -> None:
     """The export of a compressed index has its recall and nearly all its answers."""
     index, _ = learned(metric, dim=40)
-    index.compress(compression, "float16")
+    index.compress(compression, vectors="float16")
     _, theirs = to_faiss(index, ef=60, rerank=30).search(WORDS.query, 10)
     ours = answers(index, 60, 30)
     recalls = recalls_of(metric, theirs, ours)

@@ -199,7 +199,7 @@ def test_a_crowd_of_twins_lets_walks_out(n_twins: int) -> None:
 def test_the_same_for_any_number_of_threads(metric: str) -> None:
     """The refined graph does not depend on the number of threads, and float16 changes little."""
     indexes = [RoutingIndex.build(VECTORS, metric, degree=8) for _ in range(3)]
-    indexes[2].compress(None, "float16")
+    indexes[2].compress(None, vectors="float16")
     for index, n_threads in zip(indexes, (1, 3, 1), strict=True):
         index.refine(n_threads=n_threads)
     one, three, half = (index.graph.neighbors for index in indexes)

@@ -92,7 +92,7 @@ def test_rounded_vectors_are_found(metric: str) -> None:
     assert index.validation is not None
     rows, recalls = [], []
     for vectors in (None, "float16"):
-        index.compress(None, vectors)
+        index.compress(None, vectors=vectors)
         truth = exact_neighbors(index.base.vectors(), VALIDATION, 10, metric)
         rows.append(measure(index, VALIDATION, truth, ef=100))
         found = index.searcher().search(VALIDATION, 10, limits=Limits(ef=100)).ids
@@ -162,7 +162,7 @@ def test_changes_of_the_index_drop_settings() -> None:
     index.setting(0.7, space="original")
     index.compress("int8")
     assert [setting["space"] for setting in index.info()["settings"]] == ["original"]
-    index.compress(None, "float16")
+    index.compress(None, vectors="float16")
     assert index.info()["settings"] == []
     index.setting(0.6)
     index.validate_with(VALIDATION[:20])

@@ -111,7 +111,7 @@ def test_compressing_loses_little(metric: str, vectors: Any) -> None:
     """Compression to int8 costs less than two points of recall@10; `info` reports both recalls."""
     index = built(metric=metric)
     before = index.info()
-    index.compress("int8", vectors)
+    index.compress("int8", vectors=vectors)
     after = index.info()
     (loss,) = after["losses"]
     assert loss["space"] == index.spaces[-1].name == "original-int8"
@@ -135,7 +135,7 @@ def test_a_compressed_space_takes_the_place_of_its_source() -> None:
     index.compress("float16", space="original")  # again: the same
     assert [space.name for space in index.spaces] == ["original", "pca7-int8", "original-float16"]
     assert [loss["space"] for loss in index.info()["losses"]] == ["pca7-int8", "original-float16"]
-    index.compress(None, "float16")
+    index.compress(None, vectors="float16")
     assert index.base.rows.dtype == np.float16
     (loss,) = index.info()["losses"]  # losses measured with other vectors are dropped
     assert loss["space"] == index.spaces[-1].name
@@ -158,7 +158,7 @@ def test_without_queries_nothing_is_measured() -> None:
 def test_distances_of_halved_vectors_are_theirs() -> None:
     """With float16 vectors, distances are those to the rounded vectors."""
     index = built()
-    index.compress("int8", "float16")
+    index.compress("int8", vectors="float16")
     found = index.search(QUERIES, k=3, ef=50)
     rounded = VECTORS.astype(np.float16).astype(np.float64)
     expected = ((QUERIES[:, None].astype(np.float64) - rounded[found.ids]) ** 2).sum(axis=2)
@@ -168,7 +168,7 @@ def test_distances_of_halved_vectors_are_theirs() -> None:
 def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
     """A loaded index of 4-bit codes answers like the saved one."""
     index = built()
-    index.compress("int4", "float16")
+    index.compress("int4", vectors="float16")
     space = index.spaces[-1]
     assert space.codes is not None
     assert (space.dim, space.codes.bits, space.rows.shape[1]) == (128, 4, 64)

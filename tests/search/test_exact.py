@@ -41,7 +41,7 @@ def test_only_the_original_space_is_exact(metric: Metric) -> None:
 def test_the_original_space_shares_its_rows() -> None:
     """The original space shares its rows with the vectors, also after they change."""
     index = built()
-    for change in (index.renumber, lambda: index.compress(None, "float16")):
+    for change in (index.renumber, lambda: index.compress(None, vectors="float16")):
         change()
         assert index.spaces[0].is_exact
         assert index.spaces[0].rows is index.base.rows

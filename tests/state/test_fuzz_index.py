@@ -44,7 +44,7 @@ def compressed_index() -> RoutingIndex:
     index.validate_with(np.random.default_rng(1).normal(size=(10, DIM)))
     index.compress("int4", space="original")
     index.compress("float16", space="pca3")
-    index.compress("int8", "float16", space="biased")
+    index.compress("int8", vectors="float16", space="biased")
     index.setting(0.9, k=3)
     return index
 

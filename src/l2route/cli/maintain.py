@@ -86,7 +86,13 @@ def refine(
     with changed(index, out) as opened:
         before = asdict(report(opened.graph))
         with bar(f"refining {len(opened):,} vertices") as progress:
-            opened.refine(degree, candidates, alpha, threads, progress)
+            opened.refine(
+                degree=degree,
+                n_candidates=candidates,
+                alpha=alpha,
+                n_threads=threads,
+                progress=progress,
+            )
         opened.renumber()
     after = asdict(report(opened.graph))
     if as_json:
@@ -127,7 +133,8 @@ def compress(
     """Compress routing vectors, original vectors or both, and print the loss of recall."""
     with changed(index, out, queries) as opened:
         before = opened.info()["bytes_per_vector"]
-        opened.compress(None if routing == "none" else routing, vectors, space, inline)
+        chosen = None if routing == "none" else routing
+        opened.compress(chosen, vectors=vectors, space=space, inlined=inline)
     facts = {"before": before, "after": opened.info()["bytes_per_vector"]}
     losses = opened.info()["losses"]
     if as_json:

@@ -70,14 +70,6 @@ _METHOD_LETTERS = 8
 """Least width of the method's column in a terminal; all columns then fit 80 characters."""
 
 
-def as_text(rows: Sequence[Row], caption: str | None = None) -> str:
-    """Format rows as aligned text for fixed-width fonts, below an optional caption."""
-    lines = _pad(_cells(rows, _one_line))
-    rule = "  ".join("-" * len(heading) for heading in lines[0])
-    body = ["  ".join(line).rstrip() for line in lines]
-    return "\n".join([*([caption] if caption else []), body[0], rule, *body[1:]])
-
-
 def as_markdown(rows: Sequence[Row], caption: str | None = None) -> str:
     """Format rows as a table of GitHub's Markdown, below an optional caption."""
     lines = _pad(_cells(rows, lambda method: _one_line(method).replace("|", "\\|")))

@@ -12,7 +12,7 @@ from l2route.data.vectors import Metric, check_metric, check_vectors, normalize
 from l2route.files.progress import Progress, ignore
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import Entry, faiss_seed, is_medoid, resolve_entry
-from l2route.graph.graph import Graph, UpperLayer, compact_rows
+from l2route.graph.graph import Graph, UpperLayer, compact_rows, mapped_ids
 from l2route.graph.knn import faiss_metric, faiss_threads, knn_lists
 
 GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
@@ -94,10 +94,10 @@ def _with_copies(graph: Graph, duplicates: Duplicates, width: int) -> Graph:
     """The graph over all vectors, from the graph over the distinct ones."""
     row_of = duplicates.first.astype(np.int32)
 
-    def renamed(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(ids >= 0, row_of[ids], np.int32(-1))
-
-    layers = (UpperLayer(row_of[layer.vertices], renamed(layer.neighbors)) for layer in graph.upper)
+    layers = (
+        UpperLayer(row_of[layer.vertices], mapped_ids(layer.neighbors, row_of))
+        for layer in graph.upper
+    )
     width = max(width, graph.neighbors.shape[1])
     neighbors = duplicates.spread(graph.neighbors, width)
     return Graph(neighbors, row_of[graph.entries], tuple(layers))

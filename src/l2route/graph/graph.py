@@ -106,6 +106,11 @@ def _check_layers(graph: Graph) -> None:
         above = vertices
 
 
+def mapped_ids(ids: NDArray[np.int32], table: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Ids of any shape looked up in a table [n]; −1 stays −1."""
+    return np.where(ids >= 0, table[ids], np.int32(-1))
+
+
 def compact_rows(lists: NDArray[Any]) -> NDArray[np.int32]:
     """Move −1 to the end of neighbour lists [n, width], and align them to cache lines."""
     order = np.argsort(lists < 0, axis=1, kind="stable")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.files.progress import Progress, ignore
 from l2route.graph.duplicates import Duplicates
-from l2route.graph.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer, mapped_ids
 from l2route.rewiring.connect import connect_graph, nearest_found
 from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows, pad_rows
@@ -119,12 +119,9 @@ def _without_copies(graph: Graph, duplicates: Duplicates) -> Graph:
     """The graph over the distinct vectors; edges to a copy lead to the first equal vector."""
     owners = duplicates.owners
 
-    def to_first(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(ids >= 0, owners[ids], np.int32(-1))
-
     layers = []
     for layer in graph.upper:
         vertices, first = np.unique(owners[layer.vertices], return_index=True)
-        layers.append(UpperLayer(vertices, to_first(layer.neighbors[first])))
-    neighbors = to_first(graph.neighbors[duplicates.first])
+        layers.append(UpperLayer(vertices, mapped_ids(layer.neighbors[first], owners)))
+    neighbors = mapped_ids(graph.neighbors[duplicates.first], owners)
     return Graph(neighbors, np.unique(owners[graph.entries]), tuple(layers))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.graph.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer, mapped_ids
 from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows
 from l2route.search.space import RoutingSpace
@@ -32,15 +32,14 @@ def renumber_graph(graph: Graph, order: Order) -> Graph:
     """The same graph with vertex order[i] as vertex i."""
     number = numbers_in(order)
 
-    def new_ids(ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(ids >= 0, number[ids], np.int32(-1))
-
     layers = []
     for layer in graph.upper:
         vertices = number[layer.vertices]
         ascending = np.argsort(vertices)
-        layers.append(UpperLayer(vertices[ascending], new_ids(layer.neighbors[ascending])))
-    return Graph(new_ids(graph.neighbors[order]), number[graph.entries], tuple(layers))
+        layers.append(
+            UpperLayer(vertices[ascending], mapped_ids(layer.neighbors[ascending], number))
+        )
+    return Graph(mapped_ids(graph.neighbors[order], number), number[graph.entries], tuple(layers))
 
 
 def renumber_base(base: BaseVectors, order: Order) -> BaseVectors:
