@@ -138,7 +138,7 @@ def test_what_is_built_is_reached_from_its_entries(
     index = RoutingIndex.build(
         vectors,
         metric,
-        kind,
+        graph=kind,
         degree=8,
         ef_construction=20,
         entry=entry,  # type: ignore[arg-type] # Hypothesis widens it

@@ -163,7 +163,7 @@ def test_a_change_that_fails_leaves_the_index(index: RoutingIndex) -> None:
     """A failed change leaves the state, and the next change is not blocked."""
     before = index._current.state
     with pytest.raises(ValueError, match="expected vectors float16 or None, got 'float8'"):
-        index.compress("int8", "float8")  # type: ignore[arg-type]
+        index.compress("int8", vectors="float8")  # type: ignore[arg-type]
     assert index._current.state is before
     index.renumber()
 
@@ -172,8 +172,8 @@ def test_no_change_is_lost(index: RoutingIndex) -> None:
     """Concurrent changes are all applied, one after another."""
     with ThreadPoolExecutor(3) as pool:
         for future in [
-            pool.submit(index.compress, "int8", None, "original"),
-            pool.submit(index.compress, "float16", None, "original"),
+            pool.submit(index.compress, "int8", space="original"),
+            pool.submit(index.compress, "float16", space="original"),
             pool.submit(index.renumber),
         ]:
             future.result()
