@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from l2route import RoutingIndex, _core, from_faiss, load
 from l2route.data.metrics import recall_at
 from l2route.data.public import demo_words
-from l2route.data.truth import exact_neighbors
+from l2route.data.truth import Truth, exact_neighbors
 from l2route.graph.graph import Graph, UpperLayer, compact_rows
 from l2route.graph.report import report
 from l2route.rewiring import connect as reachability
@@ -69,6 +69,18 @@ def slow_lists(
         is_full = len(both) > degree
         lists.append(slow_choice(vectors, v, both, degree, alpha if is_full else None))
     return lists
+
+
+def recalls_of_refining(
+    index: RoutingIndex, queries: NDArray[Any], truth: Truth, budget: int
+) -> list[float]:
+    """Recall@10 within a budget before the index is refined, and after."""
+    recalls = []
+    for refine in (lambda: None, index.refine):
+        refine()
+        found = index.search(queries, k=10, budget=budget)
+        recalls.append(recall_at(found.distances, truth.distances, 10))
+    return recalls
 
 
 @given(
@@ -281,13 +293,8 @@ def test_graphs_of_others_can_be_refined() -> None:
     index = from_faiss(theirs)
     truth = exact_neighbors(VECTORS, VECTORS, 10)
 
-    def recall() -> float:
-        found = index.search(VECTORS, k=10, budget=100)
-        return recall_at(found.distances, truth.distances, 10)
-
-    before = recall()
-    index.refine()
-    assert recall() > before + 0.02
+    before, after = recalls_of_refining(index, VECTORS, truth, budget=100)
+    assert after > before + 0.02
 
 
 def test_words_are_found_with_fewer_distances() -> None:
@@ -298,11 +305,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     data = demo_words(n_base=10_000, n_learn=1, n_query=1_000).dataset
     truth = exact_neighbors(data.base, data.query, 10)
     index = RoutingIndex.build(data.base, degree=32, entry="medoids", refine=False)
-    recalls = []
-    for _ in range(2):
-        found = index.search(data.query, k=10, budget=300)
-        recalls.append(recall_at(found.distances, truth.distances, 10))
-        index.refine()
+    recalls = recalls_of_refining(index, data.query, truth, budget=300)
     assert recalls == pytest.approx([0.7206, 0.7725], abs=0.02)
 
 
@@ -335,13 +338,8 @@ def test_inner_products_are_refined_too() -> None:
     truth = exact_neighbors(vectors, queries, 10, "ip")
     index = RoutingIndex.build(vectors, "ip", degree=16, entry="medoid", refine=False)
 
-    def recall() -> float:
-        found = index.search(queries, k=10, budget=500)
-        return recall_at(found.distances, truth.distances, 10)
-
-    before = recall()
-    index.refine()
-    assert recall() > before + 0.02
+    before, after = recalls_of_refining(index, queries, truth, budget=500)
+    assert after > before + 0.02
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

@@ -36,8 +36,13 @@ _MAX_INFLATION = 32  # times its size that an archive may inflate to; real ones 
 _MIN_LIMIT = 1 << 20  # bytes that an archive of any size may inflate to
 _INFLATED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BROKEN = (
-    *(tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError),
-    *(lzma.LZMAError, NotImplementedError),
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,  # zipfile's, of a compression that it cannot read
 )
 
 
