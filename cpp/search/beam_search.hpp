@@ -126,8 +126,9 @@ class Walk {
     if (near_ == nullptr) {
       take(graph_.bottom.row(at), width);
     } else {
-      take(graph_.bottom.row(at), width, *near_,
-           [first = at * width](std::size_t i) { return static_cast<VertexId>(first + i); });
+      take(graph_.bottom.row(at), width, *near_, [first = at * width](std::size_t i, VertexId) {
+        return static_cast<VertexId>(first + i);
+      });
     }
     return true;
   }
@@ -176,22 +177,24 @@ class Walk {
   }
 
   void take(const VertexId* neighbors, std::size_t width) {
-    take(neighbors, width, scorer_.rows(), [&](std::size_t i) { return neighbors[i]; });
+    take(neighbors, width, scorer_.rows(), [](std::size_t, VertexId id) { return id; });
   }
 
-  // Collects the unvisited vertices of a list, whose routing vectors are rows[place_of(i)].
+  // Collects the unvisited vertices of a list, whose routing vectors are rows[place_of(i, id)].
   template <class PlaceOf>
   void take(const VertexId* neighbors, std::size_t width, const Rows& rows, PlaceOf place_of) {
     const std::size_t allowed = budget_ - scorer_.n_computed();
     const Stamps visited = visited_;
     VertexId *const fresh = fresh_, *const places = places_;
     std::size_t n = 0;
-    for (std::size_t i = 0; i < width && neighbors[i] >= 0 && n < allowed; ++i) {
-      if (!visited.insert(neighbors[i])) continue;
-      const VertexId place = place_of(i);
+    for (std::size_t i = 0; i < width && n < allowed; ++i) {
+      const VertexId id = load_id(neighbors + i);
+      if (id < 0) break;
+      if (!visited.insert(id)) continue;
+      const VertexId place = place_of(i, id);
       rows.prefetch(place);
-      tracer_.prefetch(neighbors[i]);
-      fresh[n] = neighbors[i];
+      tracer_.prefetch(id);
+      fresh[n] = id;
       places[n++] = place;
     }
     n_fresh_ = n;

@@ -1,4 +1,6 @@
-// Views of a similarity graph. The arrays belong to Python, which has checked every id.
+// Views of a similarity graph. The arrays belong to Python, which has checked every id. The lists
+// of a graph that lives may be replaced while they are read: ids are read one by one, atomically,
+// and what was written before an id was stored is seen by whoever reads the id.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +16,15 @@ namespace l2route {
 // Vertices between two beats of the pulse in a pass over all vertices.
 inline constexpr std::size_t kVerticesPerBeat = 4096;
 
+inline VertexId load_id(const VertexId* id) { return __atomic_load_n(id, __ATOMIC_ACQUIRE); }
+inline void store_id(VertexId* id, VertexId value) {
+  __atomic_store_n(id, value, __ATOMIC_RELEASE);
+}
+
 // Padded adjacency matrix: row v holds v's neighbours, then -1 to the end.
 struct Adjacency {
   const VertexId* neighbors = nullptr;
-  std::size_t n = 0;
+  std::size_t n = 0;  // rows, unused ones included
   std::size_t width = 0;
 
   const VertexId* row(std::size_t vertex) const { return neighbors + vertex * width; }

@@ -1,0 +1,72 @@
+// Neighbour lists with room for more vertices, changed by one writer while others search them.
+//
+// Some edges form a tree: `parents[v]` is a vertex that lists v, and the parents' parents lead to a
+// root, which is an entry point. So every vertex is reachable, whatever happens to other edges. A
+// vertex's children keep their places in its list: a reader in the middle of the list misses none.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "search/graph.hpp"
+#include "types.hpp"
+
+namespace l2route {
+
+inline constexpr VertexId kNone = -1;
+
+struct Links {
+  VertexId* lists = nullptr;  // [capacity, width]; a list ends with its first -1
+  std::size_t capacity = 0;
+  std::size_t width = 0;
+  VertexId* parents = nullptr;  // [capacity]; -1 for roots and for unused rows
+
+  VertexId* row(VertexId vertex) const { return lists + static_cast<std::size_t>(vertex) * width; }
+  VertexId& parent(VertexId vertex) const { return parents[static_cast<std::size_t>(vertex)]; }
+  Adjacency view() const { return {lists, capacity, width}; }
+
+  bool is_child(VertexId vertex, VertexId of) const { return parent(vertex) == of; }
+
+  std::size_t n_children(VertexId vertex) const {
+    const VertexId* list = row(vertex);
+    std::size_t n = 0;
+    for (std::size_t i = 0; i < width && list[i] >= 0; ++i) n += is_child(list[i], vertex);
+    return n;
+  }
+
+  // Most children of a vertex: the other half of its list is for near neighbours.
+  std::size_t max_children() const { return std::max<std::size_t>(1, width / 2); }
+
+  // Whether `ancestor` is the vertex itself or on its way to the root.
+  bool descends_from(VertexId vertex, VertexId ancestor) const {
+    while (vertex >= 0 && vertex != ancestor) vertex = parent(vertex);
+    return vertex == ancestor;
+  }
+
+  // Replaces a vertex's list by its children, which keep their places, and the other wanted
+  // vertices, as many as fit. A place before the last child that nothing is left for holds the
+  // vertex itself, which every walk has visited.
+  void replace(VertexId vertex, const VertexId* wanted, std::size_t n) const {
+    VertexId* const list = row(vertex);
+    std::size_t end = 0;  // behind the last child that has a place
+    for (std::size_t i = 0; i < width && list[i] >= 0; ++i) {
+      if (is_child(list[i], vertex)) end = i + 1;
+    }
+    const auto has_place = [&](VertexId id) {
+      return std::find(list, list + end, id) != list + end;
+    };
+    std::vector<VertexId> others;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (!is_child(wanted[i], vertex) || !has_place(wanted[i])) others.push_back(wanted[i]);
+    }
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      if (i < end && is_child(list[i], vertex)) continue;
+      const VertexId filler = i < end ? vertex : kNone;
+      store_id(list + i, next < others.size() ? others[next++] : filler);
+    }
+  }
+};
+
+}  // namespace l2route
