@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "threads/pulse.hpp"
+#include "threads/readers.hpp"
 
 namespace l2route {
 
@@ -70,6 +71,7 @@ class Interpreter {
   // A forked process has one thread, and none of the calls of its parent's other threads.
   void start_anew() {
     n_calls_ = 0;
+    Readers::on_fork();
     main_thread_ = PyThread_get_thread_ident();
   }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "search/graph.hpp"
@@ -20,10 +21,26 @@ struct Links {
   VertexId* lists = nullptr;  // [capacity, width]; a list ends with its first -1
   std::size_t capacity = 0;
   std::size_t width = 0;
-  VertexId* parents = nullptr;  // [capacity]; -1 for roots and for unused rows
+  VertexId* parents = nullptr;      // [capacity]; -1 for roots and for unused rows
+  std::uint8_t* changed = nullptr;  // [capacity]; set where a list or a parent changes, unless null
 
   VertexId* row(VertexId vertex) const { return lists + static_cast<std::size_t>(vertex) * width; }
-  VertexId& parent(VertexId vertex) const { return parents[static_cast<std::size_t>(vertex)]; }
+  VertexId parent(VertexId vertex) const { return parents[static_cast<std::size_t>(vertex)]; }
+  void set_parent(VertexId vertex, VertexId to) const {
+    parents[static_cast<std::size_t>(vertex)] = to;
+    note(vertex);
+  }
+
+  // Writes one place of a list, under readers.
+  void set(VertexId vertex, std::size_t place, VertexId to) const {
+    store_id(row(vertex) + place, to);
+    note(vertex);
+  }
+
+  void note(VertexId vertex) const {
+    if (changed != nullptr) changed[static_cast<std::size_t>(vertex)] = 1;
+  }
+
   Adjacency view() const { return {lists, capacity, width}; }
 
   bool is_child(VertexId vertex, VertexId of) const { return parent(vertex) == of; }
@@ -66,6 +83,7 @@ struct Links {
       const VertexId filler = i < end ? vertex : kNone;
       store_id(list + i, next < others.size() ? others[next++] : filler);
     }
+    note(vertex);
   }
 };
 

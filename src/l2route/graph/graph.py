@@ -46,6 +46,20 @@ class Graph:
         layers = [(layer.vertices, layer.neighbors) for layer in self.upper]
         object.__setattr__(self, "core", _core.Graph(self.neighbors, self.entries, layers))
 
+    @classmethod
+    def with_room(cls, neighbors: NDArray[np.int32], entries: NDArray[np.int32]) -> "Graph":
+        """A graph whose arrays are changed in place, so that nothing is checked or copied.
+
+        Args:
+            neighbors: lists of all slots, those of unused ones empty [capacity, width].
+            entries: entry points, padded with −1 [at least 1].
+        """
+        graph = object.__new__(cls)
+        for name, value in (("neighbors", neighbors), ("entries", entries), ("upper", ())):
+            object.__setattr__(graph, name, value)
+        object.__setattr__(graph, "core", _core.Graph(neighbors, entries, []))
+        return graph
+
     @property
     def n_vertices(self) -> int:
         """Number of vertices."""

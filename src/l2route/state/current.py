@@ -9,32 +9,96 @@ from threading import Lock, get_ident
 from l2route.search.calibrate import calibrate
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
+from l2route.state.living import Living
+from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
 from l2route.state.state import IndexState
+
+MAX_CHANGED = 0.1
+"""Share of the vectors that may be added or deleted before settings are measured again."""
 
 
 class Current:
-    """The current state of an index: read at any time, replaced as a whole.
+    """The current state of an index: read at any time, replaced as a whole or changed in place.
 
-    A reader takes `state` once and uses only that: it sees the index before a change or after it.
-    Changes run one after another.
+    A reader takes `state` once and uses only that: it sees the index before a change that replaces
+    the state or after it. Changes run one after another.
     """
 
     def __init__(self, state: IndexState) -> None:
         self.state = state
         self._change, self._swap = Lock(), Lock()
         self._changer: int | None = None
+        self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
 
     @contextmanager
-    def changing(self) -> Iterator[IndexState]:
-        """Hold the lock of changes, and yield the current state; call `swap` with the new one."""
+    def alone(self) -> Iterator[None]:
+        """Hold the lock of changes."""
         if self._changer == get_ident():
             raise RuntimeError("expected one change of an index at a time, got one within another")
         with self._change:
             self._changer = get_ident()
             try:
-                yield self.state
+                yield
             finally:
                 self._changer = None
+
+    @contextmanager
+    def changing(self) -> Iterator[IndexState]:
+        """Hold the lock of changes, and yield the current state; call `swap` with the new one.
+
+        The state is constant: of a living index it is a copy, with fresh validation queries.
+        """
+        with self.alone():
+            self._freshen()
+            yield self._snapshot()
+
+    @contextmanager
+    def living(self, n_more: int = 0) -> Iterator[Living]:
+        """Hold the lock of changes, and yield buffers with room for n more vectors.
+
+        The first time, the index is copied into such buffers.
+        """
+        with self.alone():
+            state = self.state
+            if state.living is None:
+                state = living_state(state)
+            assert state.living is not None
+            yield self._with_room(state, state.living, n_more)
+
+    def _with_room(self, state: IndexState, living: Living, n_more: int) -> Living:
+        if living.store.room < n_more:
+            living.repair_beyond(MAX_DEAD)
+        larger = living.grown(n_more)
+        if larger is not living:
+            state = served(larger, state)
+        if state is not self.state:
+            with self._swap:
+                self.state = state.with_settings_of(self.state, self.state)
+        return larger
+
+    def dense(self) -> IndexState:
+        """The current state if it is constant, otherwise a copy that is."""
+        if self.state.living is None:
+            return self.state
+        with self.alone():
+            return self._snapshot()
+
+    def _snapshot(self) -> IndexState:
+        state = self.state
+        living = state.living
+        if living is None:
+            return state
+        if self._dense is None or self._dense[:2] != (living, living.counts.version):
+            self._dense = (living, living.counts.version, dense_state(state))
+        return self._dense[2]
+
+    def _freshen(self) -> None:
+        """Compute the true neighbours of validation queries again if vectors have changed."""
+        fresh = with_fresh_validation(self.state)
+        if fresh is not self.state:
+            with self._swap:
+                self.state = fresh
+            self._dense = None
 
     def change(self, step: Callable[[IndexState], IndexState]) -> None:
         """Replace the state by the result of a function of it."""
@@ -52,16 +116,28 @@ class Current:
         """The cheapest setting of a state's searcher that reaches a recall@k, measured once."""
         k, recall = index_of(k), float(recall)
         known = state.settings.get((searcher.space.name, k, recall))
-        if known is not None:
+        if known is not None and not self._is_outdated(state):
             return known
         if state.validation is None:
             raise ValueError(
                 "expected validation queries to measure recall on, got none: "
                 "call learn or validate_with first"
             )
+        if state.living is not None:
+            with self.alone():
+                self._freshen()
+                state = self.state
+            searcher = state.searcher(searcher.space.name)
+        assert state.validation is not None
         setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
         self.add_setting(state, setting)
         return setting
+
+    @staticmethod
+    def _is_outdated(state: IndexState) -> bool:
+        """Whether more vectors have changed than settings are kept for."""
+        living = state.living
+        return living is not None and living.counts.n_changed > MAX_CHANGED * len(living)
 
     def add_setting(self, measured: IndexState, setting: Setting) -> None:
         """Keep a setting measured on a state if it is valid for the current one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,20 @@ from l2route.search.space import RoutingSpace, original_space
 from l2route.search.validation import Validation
 from l2route.state.space_record import arrays_of_space
 
+if TYPE_CHECKING:
+    from l2route.state.living import Living
+
 SettingKey = tuple[str, int, float]
 """Space, k and recall of a setting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
 class IndexState:
-    """The content of an index. A state is never modified: each change makes a new one."""
+    """The content of an index.
+
+    A state is never modified: each change makes a new one. The exception is the state of a living
+    index, whose arrays are the buffers of `living`: its vertices are slots, in use or not.
+    """
 
     base: BaseVectors
     graph: Graph
@@ -37,9 +44,11 @@ class IndexState:
     """Settings measured so far, by space, k and recall."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
     """Losses of recall by compression, by the name of the compressed space."""
+    living: Living | None = None
+    """The buffers that additions and deletions change in place; None if all arrays are constant."""
 
     def __post_init__(self) -> None:
-        if self.labels is not None:
+        if self.labels is not None and self.living is None:
             check_labels(self.labels, self.graph.n_vertices)
 
     @classmethod

@@ -1,0 +1,155 @@
+// Python's class for indexes that change.
+#include "bindings/live.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings/graph.hpp"
+#include "bindings/module.hpp"
+#include "bindings/rows.hpp"
+#include "bindings/without_gil.hpp"
+#include "live/tree.hpp"
+
+using namespace nanobind::literals;
+
+namespace l2route {
+namespace {
+
+std::vector<VertexId> slots_in(const Array<VertexId>& slots, const Store& store) {
+  std::vector<VertexId> copy(slots.data(), slots.data() + slots.shape(0));
+  for (const VertexId slot : copy) {
+    require(slot >= 0 && static_cast<std::size_t>(slot) < store.n_slots(),
+            "slots in use, got " + std::to_string(slot));
+  }
+  return copy;
+}
+
+template <void (Store::*method)(const std::vector<VertexId>&)>
+void on_slots(PyStore& self, const Array<VertexId>& slots) {
+  (self.store().*method)(slots_in(slots, self.store()));
+}
+
+Output<VertexId> slots_of(const PyStore& self, const Array<std::int64_t>& ids) {
+  auto [slots, array] = new_array<VertexId>({ids.shape(0)});
+  for (std::size_t i = 0; i < ids.shape(0); ++i) slots[i] = self.store().slot_of(ids.data()[i]);
+  return array;
+}
+
+Output<VertexId> take(PyStore& self, const Array<std::int64_t>& ids) {
+  require(self.store().room() >= ids.shape(0), "no more ids than there is room for");
+  auto [slots, array] = new_array<VertexId>({ids.shape(0)});
+  for (std::size_t i = 0; i < ids.shape(0); ++i) slots[i] = self.store().take(ids.data()[i]);
+  return array;
+}
+
+Distances distances_of(const PyRows& rows, bool is_metric, const Store& store) {
+  const Rows& view = rows.view();
+  require(!is_code(view.element) && view.n == store.links.capacity,
+          "original vectors of every slot");
+  return {view, is_metric};
+}
+
+// A change that has begun is not interrupted: its pulse never stops it.
+template <class Work>
+void uninterrupted(const Work& work) {
+  without_gil([&](Pulse&) {
+    Pulse steady;
+    work(steady);
+  });
+}
+
+void repair(PyStore& self, const PyRows& rows, bool is_metric, float alpha,
+            std::size_t n_threads) {
+  const Distances distances = distances_of(rows, is_metric, self.store());
+  uninterrupted([&](Pulse& pulse) { self.store().repair(distances, alpha, n_threads, pulse); });
+}
+
+void mend_tree(PyStore& self, const PyRows& rows, bool is_metric, float alpha) {
+  Store& store = self.store();
+  const Distances distances = distances_of(rows, is_metric, store);
+  uninterrupted([&](Pulse&) {
+    store.mend_tree(
+        {store.links, store.labels, store.entries, store.n_entries, distances, alpha});
+  });
+}
+
+void set_entries(PyStore& self, const Array<VertexId>& entries) {
+  Store& store = self.store();
+  require(entries.shape(0) <= store.n_entries, "no more entries than there is room for");
+  const std::vector<VertexId> chosen = slots_in(entries, store);
+  for (std::size_t i = 0; i < store.n_entries; ++i) {
+    store_id(store.entries + i, i < chosen.size() ? chosen[i] : kNone);
+  }
+}
+
+Output<VertexId> tree_parents(const PyGraph& graph) {
+  const GraphView& view = graph.view();
+  auto [parents, array] = new_array<VertexId>({view.bottom.n});
+  std::size_t n_unreached = 0;
+  without_gil([&, parents = parents](Pulse& pulse) {
+    n_unreached = choose_parents(view, parents, pulse);
+  });
+  if (n_unreached > 0) {
+    throw std::invalid_argument("expected every vertex to be reachable from the entries, got " +
+                                std::to_string(n_unreached) + " that are not");
+  }
+  return array;
+}
+
+std::tuple<Output<VertexId>, Output<VertexId>> take_changes(PyStore& self) {
+  const auto [changed, renewed] = self.store().take_changes();
+  return {copied(changed), copied(renewed)};
+}
+
+class PyReading {
+ public:
+  explicit PyReading(std::shared_ptr<const PyStore> store)
+      : store_(std::move(store)), guard_(store_->store().readers) {}
+
+ private:
+  const std::shared_ptr<const PyStore> store_;
+  const Readers::Guard guard_;
+};
+
+}  // namespace
+
+void bind_live(nb::module_& m) {
+  m.def("tree_parents", &tree_parents, "graph"_a,
+        "A parent of every vertex that lists it [n], -1 for roots: a tree from the entries.");
+  nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
+      .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a);
+  nb::class_<PyStore>(m, "Store", "Slots of an index that changes; one thread at a time.")
+      .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::int64_t>,
+                    MutableArray<VertexId>, std::size_t>(),
+           "lists"_a, "parents"_a, "labels"_a, "entries"_a, "n_slots"_a)
+      .def_prop_ro("n_live", [](const PyStore& self) { return self.store().n_live(); })
+      .def_prop_ro("n_dead", [](const PyStore& self) { return self.store().n_dead(); })
+      .def_prop_ro("n_slots", [](const PyStore& self) { return self.store().n_slots(); })
+      .def_prop_ro("room", [](const PyStore& self) { return self.store().room(); })
+      .def("slots_of", &slots_of, "ids"_a, "Slots of ids [n]; -1 for ids that are not there.")
+      .def("take", &take, "ids"_a, "Slots for new ids [n].")
+      .def("give_back", &on_slots<&Store::give_back>, "slots"_a,
+           "Take back slots that nothing points to.")
+      .def("restore_ids", &on_slots<&Store::restore_ids>, "slots"_a,
+           "Ids return to these slots, whose labels they still are.")
+      .def("kill", &on_slots<&Store::kill>, "slots"_a, "Delete live slots.")
+      .def("retire", &on_slots<&Store::retire>, "slots"_a,
+           "Delete slots whose ids are in other slots by now.")
+      .def("begin_update", [](PyStore& self) { self.store().begin_update(); })
+      .def("end_update", [](PyStore& self) { self.store().end_update(); })
+      .def("repair", &repair, "rows"_a, nb::kw_only(), "is_metric"_a, "alpha"_a, "n_threads"_a,
+           "Remove dead slots from the graph, as far as searches permit.")
+      .def("mend_tree", &mend_tree, "rows"_a, nb::kw_only(), "is_metric"_a, "alpha"_a,
+           "Give live parents to the children of dead slots.")
+      .def("set_entries", &set_entries, "entries"_a)
+      .def("take_changes", &take_changes,
+           "Slots with changed lists, and slots with new vectors or labels, since the last call.");
+}
+
+}  // namespace l2route

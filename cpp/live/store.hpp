@@ -1,0 +1,208 @@
+// The slots of a living index: which are in use, by which id, and which can be used again.
+//
+// A slot is live (it has an id), dead (deleted, but walks still pass through it) or free. Dead slots
+// become free in stages: their tree children are adopted; when the readers from before have left,
+// they are swept out of all lists; when the readers from before that have left, nothing can reach
+// them. One thread at a time changes a store; `slot_of`, `label`, `n_dead`, `n_live`, `n_updates` and
+// `readers` are for any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "live/links.hpp"
+#include "live/repair.hpp"
+#include "threads/readers.hpp"
+
+namespace l2route {
+
+inline constexpr std::int64_t kNoId = -1;
+
+class Store {
+ public:
+  Links links;
+  std::int64_t* labels = nullptr;  // [capacity]; -1 for slots that are not live
+  VertexId* entries = nullptr;     // [n_entries], padded with -1
+  std::size_t n_entries = 0;
+  mutable Readers readers;
+
+  // Takes over the arrays: the first n_slots slots are in use, the others empty.
+  void open(std::size_t n_slots) {
+    n_slots_ = n_slots;
+    changed_.assign(links.capacity, 0);
+    renewed_.assign(links.capacity, 0);
+    links.changed = changed_.data();
+    slots_.reserve(n_slots);
+    for (std::size_t slot = 0; slot < n_slots; ++slot) {
+      const auto vertex = static_cast<VertexId>(slot);
+      if (labels[slot] != kNoId) {
+        slots_.emplace(labels[slot], vertex);
+      } else if (*links.row(vertex) >= 0 || links.parent(vertex) >= 0) {
+        dead_.push_back(vertex);
+      } else {
+        free_.push_back(vertex);
+      }
+    }
+    n_dead_ = dead_.size();
+  }
+
+  std::int64_t label(VertexId slot) const {
+    return __atomic_load_n(labels + static_cast<std::size_t>(slot), __ATOMIC_ACQUIRE);
+  }
+
+  // Dead slots that walks may meet.
+  std::size_t n_dead() const { return n_dead_.load(); }
+  std::size_t n_slots() const { return n_slots_; }
+  std::size_t n_live() const {
+    const std::shared_lock lock(mutex_);
+    return slots_.size();
+  }
+  // Slots that `take` can give out without a larger store.
+  std::size_t room() const { return free_.size() + links.capacity - n_slots_; }
+
+  VertexId slot_of(std::int64_t id) const {
+    const std::shared_lock lock(mutex_);
+    const auto found = slots_.find(id);
+    return found == slots_.end() ? kNone : found->second;
+  }
+
+  // Gives a slot to a new id; there has to be room. Nothing points to it yet.
+  VertexId take(std::int64_t id) {
+    VertexId slot = static_cast<VertexId>(n_slots_);
+    if (free_.empty()) {
+      ++n_slots_;
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    set_label(slot, id);
+    const std::unique_lock lock(mutex_);
+    slots_[id] = slot;
+    return slot;
+  }
+
+  // Takes back slots that nothing points to.
+  void give_back(const std::vector<VertexId>& slots) {
+    for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) {
+      forget(*slot);
+      clear(*slot);
+      free_.push_back(*slot);
+    }
+  }
+
+  // Ids return to these slots, whose labels they still are.
+  void restore_ids(const std::vector<VertexId>& slots) {
+    const std::unique_lock lock(mutex_);
+    for (const VertexId slot : slots) slots_[label(slot)] = slot;
+  }
+
+  // Deletes live slots: searches that begin from now on do not answer with them.
+  void kill(const std::vector<VertexId>& slots) {
+    n_dead_ += slots.size();
+    for (const VertexId slot : slots) {
+      forget(slot);
+      dead_.push_back(slot);
+    }
+  }
+
+  // Between these two calls ids may be in two slots at once: in a new one, and in the one that
+  // `retire` is given.
+  void begin_update() { ++n_updates_; }
+  void end_update() { ++n_updates_; }
+
+  // Deletes slots whose ids are in other slots by now.
+  void retire(const std::vector<VertexId>& slots) {
+    n_dead_ += slots.size();
+    for (const VertexId slot : slots) {
+      set_label(slot, kNoId);
+      dead_.push_back(slot);
+    }
+  }
+
+  // Changes whenever ids begin or cease to be in two slots; odd while some may be.
+  std::uint64_t n_updates() const { return n_updates_.load(); }
+
+  // Removes dead slots from the graph, as far as readers permit. Call with the distances between
+  // original vectors.
+  void repair(const Distances& distances, float alpha, std::size_t n_threads, Pulse& pulse) {
+    const Repair repair(links, labels, entries, n_entries, distances, alpha);
+    mend_tree(repair);
+    if (!adopted_.slots.empty() && readers.has_passed(adopted_.since)) {
+      repair.sweep(n_slots_, n_threads, pulse);
+      n_dead_ -= adopted_.slots.size();
+      swept_.slots.insert(swept_.slots.end(), adopted_.slots.begin(), adopted_.slots.end());
+      adopted_.slots.clear();
+      swept_.since = readers.now();
+    }
+    if (!swept_.slots.empty() && readers.has_passed(swept_.since)) {
+      for (const VertexId slot : swept_.slots) clear(slot);
+      free_.insert(free_.end(), swept_.slots.rbegin(), swept_.slots.rend());
+      swept_.slots.clear();
+    }
+  }
+
+  // Gives live parents to the children of dead vertices: the tree's edges then join live ones.
+  void mend_tree(const Repair& repair) {
+    if (dead_.empty()) return;
+    repair.adopt(dead_);
+    adopted_.slots.insert(adopted_.slots.end(), dead_.begin(), dead_.end());
+    adopted_.since = readers.now();
+    dead_.clear();
+  }
+
+  // Slots whose lists or parents, and slots whose vectors or labels, have changed since the last
+  // call.
+  std::pair<std::vector<VertexId>, std::vector<VertexId>> take_changes() {
+    return {taken(changed_), taken(renewed_)};
+  }
+
+ private:
+  struct Waiting {
+    std::vector<VertexId> slots;
+    Readers::Epoch since = 0;
+  };
+
+  void set_label(VertexId slot, std::int64_t id) {
+    __atomic_store_n(labels + static_cast<std::size_t>(slot), id, __ATOMIC_RELEASE);
+    renewed_[static_cast<std::size_t>(slot)] = 1;
+  }
+
+  void forget(VertexId slot) {
+    const std::unique_lock lock(mutex_);
+    const auto found = slots_.find(label(slot));
+    if (found != slots_.end() && found->second == slot) slots_.erase(found);
+    set_label(slot, kNoId);
+  }
+
+  void clear(VertexId slot) {
+    for (std::size_t i = 0; i < links.width; ++i) links.set(slot, i, kNone);
+    links.set_parent(slot, kNone);
+  }
+
+  static std::vector<VertexId> taken(std::vector<std::uint8_t>& flags) {
+    std::vector<VertexId> slots;
+    for (std::size_t slot = 0; slot < flags.size(); ++slot) {
+      if (flags[slot] != 0) slots.push_back(static_cast<VertexId>(slot));
+      flags[slot] = 0;
+    }
+    return slots;
+  }
+
+  std::size_t n_slots_ = 0;
+  mutable std::shared_mutex mutex_;  // of slots_
+  std::unordered_map<std::int64_t, VertexId> slots_;
+  std::vector<VertexId> dead_;  // not adopted yet
+  Waiting adopted_, swept_;
+  std::vector<VertexId> free_;
+  std::atomic<std::size_t> n_dead_{0};
+  std::atomic<std::uint64_t> n_updates_{0};
+  std::vector<std::uint8_t> changed_, renewed_;
+};
+
+}  // namespace l2route

@@ -1,0 +1,62 @@
+// A tree of edges that reaches every vertex of a graph.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "live/links.hpp"
+#include "search/graph.hpp"
+#include "threads/pulse.hpp"
+
+namespace l2route {
+
+// Chooses a parent for every vertex: one that lists it and is a step nearer to the entries, among
+// those the one with the fewest children. The first entry is a root; another entry is one only if
+// the first does not reach it. Returns the number of vertices that no entry reaches.
+inline std::size_t choose_parents(const GraphView& graph, VertexId* parents, Pulse& pulse) {
+  constexpr std::int32_t kUnseen = std::numeric_limits<std::int32_t>::max();
+  const Adjacency& lists = graph.bottom;
+  std::vector<std::int32_t> levels(lists.n, kUnseen);
+  std::vector<std::uint32_t> n_children(lists.n, 0);
+  std::vector<VertexId> order;
+  order.reserve(lists.n);
+  const auto level_of = [&](VertexId v) -> std::int32_t& {
+    return levels[static_cast<std::size_t>(v)];
+  };
+  const auto children_of = [&](VertexId v) -> std::uint32_t& {
+    return n_children[static_cast<std::size_t>(v)];
+  };
+  std::fill(parents, parents + lists.n, kNone);
+  std::size_t done = 0;
+  for (std::size_t entry = 0; entry < graph.n_entries; ++entry) {
+    const VertexId root = graph.entries[entry];
+    if (level_of(root) != kUnseen) continue;
+    level_of(root) = 0;
+    order.push_back(root);
+    for (; done < order.size(); ++done) {
+      if (done % kVerticesPerBeat == 0) pulse.beat();
+      const VertexId vertex = order[done];
+      const VertexId* const list = lists.row(static_cast<std::size_t>(vertex));
+      for (std::size_t i = 0; i < lists.width && list[i] >= 0; ++i) {
+        const VertexId to = list[i];
+        VertexId& parent = parents[static_cast<std::size_t>(to)];
+        if (level_of(to) == kUnseen) {
+          level_of(to) = level_of(vertex) + 1;
+          order.push_back(to);
+        } else if (parent < 0 || parent == vertex || level_of(to) != level_of(vertex) + 1 ||
+                   children_of(parent) <= children_of(vertex) + 1) {
+          continue;
+        } else {
+          --children_of(parent);
+        }
+        parent = vertex;
+        ++children_of(vertex);
+      }
+    }
+  }
+  return lists.n - order.size();
+}
+
+}  // namespace l2route

@@ -1,0 +1,205 @@
+"""Changing: the methods of an index that add, delete and replace vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import index as index_of
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.data.vectors import check_lengths, check_vectors, normalize
+from l2route.search.base import BaseVectors
+from l2route.search.searcher import MAX_THREADS
+from l2route.state.current import Current
+from l2route.state.living import MAX_DEAD, Living
+
+Ids = NDArray[np.int64]
+N_NAMED = 5
+"""Ids that an error message names."""
+
+
+class Changing:
+    """Vectors by their ids: added, deleted, replaced and read.
+
+    Calls that change an index run one after another. Searches do not wait for them: a search finds
+    every vector whose `add` had returned when it began, none twice, and none whose `delete` had
+    returned.
+    """
+
+    _current: Current
+
+    def add(self, vectors: object, ids: object = None, *, n_threads: int = 0) -> Ids:
+        """Add vectors to the index; if it fails, nothing is added.
+
+        The cost per vector is that of a search with a beam of about 100 and of the lists that
+        change. The first change after building, loading or learning copies the index once into
+        buffers with room, and so does a change for which they are too small.
+
+        Args:
+            vectors: [n, dim], or one vector [dim].
+            ids: their ids [n], distinct int64 other than −1 that the index does not have. Default:
+                the numbers that follow the largest id so far.
+            n_threads: threads; 0 for all cores. The index is the same for any number.
+
+        Returns:
+            The ids of the vectors [n].
+        """
+        rows = _checked_vectors(vectors, self._current.state.base)
+        given = None if ids is None else checked_ids(ids, len(rows))
+        threads = _checked_threads(n_threads)
+        with self._current.living(len(rows)) as living:
+            chosen = _new_ids(living, given, len(rows))
+            living.insert(rows, chosen, np.zeros(0, dtype=np.int32), threads)
+        return chosen
+
+    def delete(self, ids: object) -> None:
+        """Delete vectors; if one of the ids is unknown or repeated, nothing is deleted.
+
+        The vectors are no answers from now on. Their places in the graph are repaired later, when
+        enough of them have accumulated, and used again.
+        """
+        wanted = checked_ids(ids)
+        with self._current.living() as living:
+            living.delete(_slots_of(living, wanted))
+
+    def update(self, ids: object, vectors: object, *, n_threads: int = 0) -> None:
+        """Replace vectors; if one of the ids is unknown or repeated, nothing is changed.
+
+        A search that runs meanwhile finds each id once, with the old vector or the new one.
+
+        Args:
+            ids: ids of the index [n], distinct.
+            vectors: their new vectors [n, dim].
+            n_threads: threads; 0 for all cores.
+        """
+        rows = _checked_vectors(vectors, self._current.state.base)
+        wanted = checked_ids(ids, len(rows))
+        threads = _checked_threads(n_threads)
+        with self._current.living(len(rows)) as living:
+            before = _slots_of(living, wanted)
+            living.insert(rows, wanted, before, threads)
+
+    def compact(self) -> None:
+        """Give back the memory of deleted vectors and of buffers with room.
+
+        Neither is needed for speed: places of deleted vectors are used again by new ones.
+        """
+        with self._current.changing() as before:
+            self._current.swap(before, before)
+
+    def vectors(self, ids: object) -> NDArray[np.float32]:
+        """Copies of the vectors with these ids [n, dim]; for cosine they have unit length."""
+        wanted = checked_ids(ids, is_distinct=False)
+        state = self._current.state
+        if state.living is None:
+            return state.base.vectors()[state.rows_of(wanted)].copy()
+        reading = _core.Reading(state.living.store)
+        slots = _slots_of(state.living, wanted)
+        found = state.base.rows[slots, : state.base.dim].astype(np.float32)
+        del reading
+        return found
+
+    @property
+    def ids(self) -> Ids:
+        """The ids of all vectors, in the order of the rows of `base` [n]."""
+        state = self._current.state
+        if state.living is not None:
+            labels = state.living.labels.copy()
+            return labels[labels != -1]
+        if state.labels is not None:
+            return state.labels.copy()
+        return np.arange(state.graph.n_vertices, dtype=np.int64)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids.tolist())
+
+    def __contains__(self, id_: object) -> bool:
+        try:
+            wanted = np.array([index_of(id_)], dtype=np.int64)  # type: ignore[call-overload]
+        except (TypeError, OverflowError):
+            return False
+        state = self._current.state
+        if wanted[0] == -1:
+            return False
+        if state.living is not None:
+            return bool(state.living.store.slots_of(wanted)[0] >= 0)
+        if state.labels is None:
+            return bool(0 <= wanted[0] < state.graph.n_vertices)
+        return bool((state.labels == wanted[0]).any())
+
+    def __len__(self) -> int:
+        state = self._current.state
+        return state.graph.n_vertices if state.living is None else len(state.living)
+
+
+def checked_ids(ids: object, n: int | None = None, *, is_distinct: bool = True) -> Ids:
+    """Ids given by a user as int64 [n].
+
+    Args:
+        ids: one id or several.
+        n: the required number; None for any.
+        is_distinct: whether repeated ids are refused.
+    """
+    given = np.atleast_1d(np.asarray(ids))
+    if given.dtype.kind not in "iu" and given.size:
+        raise ValueError(f"expected integer ids, got dtype {given.dtype}")
+    if given.ndim != 1:
+        raise ValueError(f"expected ids [n], got shape {list(given.shape)}")
+    if n is not None and len(given) != n:
+        raise ValueError(f"expected {n} ids, one per vector, got {len(given)}")
+    if given.dtype == np.uint64 and len(given) and given.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"expected ids that fit in int64, got {given.max()}")
+    wanted = np.ascontiguousarray(given, dtype=np.int64)
+    if (wanted == -1).any():
+        raise ValueError("expected ids other than -1 (no answer), got -1")
+    if is_distinct:
+        values, counts = np.unique(wanted, return_counts=True)
+        if (counts > 1).any():
+            raise ValueError(f"expected distinct ids, got {named(values[counts > 1])} repeated")
+    return wanted
+
+
+def named(ids: NDArray[Any]) -> str:
+    """The first few ids, for an error message."""
+    first = ", ".join(map(str, ids[:N_NAMED].tolist()))
+    return first if len(ids) <= N_NAMED else f"{first} and {len(ids) - N_NAMED} more"
+
+
+def _slots_of(living: Living, ids: Ids) -> NDArray[np.int32]:
+    slots = living.store.slots_of(ids)
+    if len(slots) and slots.min() < 0:
+        raise ValueError(f"expected ids of the index, got {named(ids[slots < 0])}")
+    return slots
+
+
+def _new_ids(living: Living, ids: Ids | None, n: int) -> Ids:
+    """Ids for n new vectors; refuses those that the index has."""
+    counts = living.counts
+    if ids is None:
+        if counts.next_id + n > np.iinfo(np.int64).max:
+            raise ValueError(f"expected ids for {n} vectors, got none beyond {counts.next_id}")
+        ids = np.arange(counts.next_id, counts.next_id + n, dtype=np.int64)
+    slots = living.store.slots_of(ids)
+    if (slots >= 0).any():
+        raise ValueError(f"expected ids that the index does not have, got {named(ids[slots >= 0])}")
+    counts.next_id = max(counts.next_id, int(ids.max()) + 1)
+    return ids
+
+
+def _checked_threads(n_threads: int) -> int:
+    if index_of(n_threads) < 0:
+        raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
+    return min(index_of(n_threads), MAX_THREADS)
+
+
+def _checked_vectors(vectors: object, base: BaseVectors) -> NDArray[np.float32]:
+    """Vectors given by a user as float32 [n, dim], scaled to unit length for cosine."""
+    given = np.asarray(vectors)
+    rows = check_vectors("vectors", given[None] if given.ndim == 1 else given, base.dim)
+    if base.metric == "cosine":
+        return normalize(rows)
+    check_lengths("vectors", rows)
+    return rows

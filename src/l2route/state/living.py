@@ -1,0 +1,245 @@
+"""Living: the buffers of an index that changes in place, while others search it.
+
+The rows of the buffers are slots. A slot is live (it has an id), dead (deleted, but still in the
+graph) or free. When the room for more slots is used up, larger buffers take their place; searches
+that began before finish on the old ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route import _core
+from l2route.graph.build import served_entry
+from l2route.graph.entry import N_ENTRIES, resolve_entry
+from l2route.graph.graph import Graph
+from l2route.rewiring.refine import ALPHA
+from l2route.search.base import BaseVectors
+from l2route.search.layout import pad_rows
+from l2route.search.rows import rows_of_space
+from l2route.search.searcher import Searcher
+from l2route.search.space import LEARNED, RoutingSpace, original_space
+from l2route.state.buffers import Arrays, capacity_for, with_room
+
+MAX_ENTRIES = 2 * N_ENTRIES
+"""Room for entry points: roots of the tree, and vertices chosen among all."""
+BATCH = 1024
+"""Vectors that are inserted at a time."""
+EF_INSERTION = 100
+"""Beam width of the walks that find neighbours for new vectors."""
+MAX_DEAD = 0.01
+"""Share of dead slots above which an insertion first repairs the graph."""
+MAX_DEAD_AFTER_DELETION = 0.05
+"""Share of dead slots above which a deletion repairs the graph."""
+MIN_REPAIRED = 64
+"""Fewest dead slots worth a repair, which reads all neighbour lists."""
+
+Slots = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened to a living index; handed on when its buffers grow."""
+
+    next_id: int = 0
+    """The id of the next vector that is added without one."""
+    n_changed: int = 0
+    """Vectors added and deleted since the true neighbours of validation queries were computed."""
+    n_when_entered: int = 0
+    """Live vectors when entry points were last chosen."""
+    version: int = 0
+    """Number of changes."""
+    generation: int = 0
+    """Number of times that slots passed to other ids."""
+
+
+class Living:
+    """Buffers of an index, and their slots. One thread at a time may change them.
+
+    Args:
+        base: metric and dimension of the vectors.
+        spaces: routing spaces beside the original one, whose rows and biases are in `arrays`.
+        arrays: vectors, neighbors, parents, labels and the spaces' rows and biases, by the names
+            under which they are saved; all have one row per slot.
+        entries: entry points, padded with −1 [MAX_ENTRIES].
+        n_slots: slots in use.
+        counts: what has happened so far.
+    """
+
+    def __init__(
+        self,
+        base: BaseVectors,
+        spaces: tuple[RoutingSpace, ...],
+        arrays: Arrays,
+        entries: NDArray[np.int32],
+        n_slots: int,
+        counts: Counts,
+    ) -> None:
+        self.arrays, self.entries, self.counts = arrays, entries, counts
+        self.labels: NDArray[np.int64] = arrays["labels"]
+        self.store = _core.Store(
+            arrays["neighbors"], arrays["parents"], self.labels, entries, n_slots
+        )
+        self.base = replace(base, rows=arrays["vectors"])
+        self.graph = Graph.with_room(arrays["neighbors"], entries)
+        self.spaces = (original_space(self.base), *_moved(spaces, arrays))
+        self.searchers = {
+            space.name: Searcher(self.graph, space, self.base, store=self.store)
+            for space in self.spaces
+        }
+        self._exact = _core.Rows(self.base.rows, self.base.scorer)
+        self._walked = rows_of_space(self.graph, _walked_space(self.spaces))
+
+    def __len__(self) -> int:
+        return self.store.n_live
+
+    def grown(self, n_more: int) -> Living:
+        """Buffers with room for n more slots: these if they have it, otherwise larger copies."""
+        if self.store.room >= n_more:
+            return self
+        n_slots = self.store.n_slots
+        self.mend_tree()
+        arrays = with_room(self.arrays, n_slots, capacity_for(n_slots + n_more))
+        return Living(
+            self.base, self.spaces[1:], arrays, self.entries.copy(), n_slots, self.counts
+        )
+
+    def live(self) -> NDArray[np.int64]:
+        """Live slots, ascending."""
+        return np.flatnonzero(self.labels[: self.store.n_slots] != -1)
+
+    def insert(
+        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
+    ) -> None:
+        """Insert vectors; if that is interrupted, none of them is in the index.
+
+        Args:
+            vectors: [n, dim], scaled to unit length for cosine; there has to be room for them.
+            ids: their ids, distinct [n].
+            before: slots that have these ids now and are to be deleted; empty for new ids.
+            n_threads: threads; 0 for all cores.
+        """
+        self.mend_tree()
+        done: list[Slots] = []
+        try:
+            for begin in range(0, len(ids), BATCH):
+                part = slice(begin, begin + BATCH)
+                self._insert_batch(vectors[part], ids[part], before[part], n_threads, done)
+        except BaseException:
+            for begin, slots in zip(range(0, len(ids), BATCH), done, strict=False):
+                self.store.kill(slots)
+                self.store.restore_ids(before[begin : begin + BATCH])
+            raise
+        self.store.retire(before)
+        self._count(len(ids) + len(before))
+        self.choose_entries()
+
+    def _insert_batch(
+        self,
+        vectors: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        before: Slots,
+        n_threads: int,
+        done: list[Slots],
+    ) -> None:
+        slots = self.store.take(ids)
+        try:
+            self.base.rows[slots, : self.base.dim] = vectors
+            self.store.place(
+                slots,
+                walked=self._walked,
+                exact=self._exact,
+                is_metric=self._is_metric,
+                ef=EF_INSERTION,
+                alpha=ALPHA,
+                n_threads=n_threads,
+            )
+            for space in self.spaces[1:]:
+                encode_slots(space, self, slots, vectors)
+        except BaseException:
+            self.store.give_back(slots)
+            self.store.restore_ids(before)
+            raise
+        self.store.publish(
+            slots, exact=self._exact, is_metric=self._is_metric, alpha=ALPHA, n_threads=n_threads
+        )
+        done.append(slots)
+
+    def delete(self, slots: Slots, n_threads: int = 0) -> None:
+        """Delete live slots."""
+        self.store.kill(slots)
+        self._count(len(slots))
+        self.repair_beyond(MAX_DEAD_AFTER_DELETION, n_threads)
+
+    def repair_beyond(self, share: float, n_threads: int = 0) -> None:
+        """Repair the graph if the share of dead slots is larger than this."""
+        n_dead = self.store.n_dead
+        if n_dead > max(MIN_REPAIRED, share * len(self)) or (n_dead and not len(self)):
+            self.repair(n_threads)
+
+    def repair(self, n_threads: int = 0) -> None:
+        """Remove dead slots from the graph, as far as searches that are running permit."""
+        self.counts.generation += 1
+        self.store.repair(
+            self._exact, is_metric=self._is_metric, alpha=ALPHA, n_threads=n_threads
+        )
+
+    def mend_tree(self) -> None:
+        """Give live parents to the children of dead slots."""
+        if self.store.n_dead:
+            self.store.mend_tree(self._exact, is_metric=self._is_metric, alpha=ALPHA)
+
+    def choose_entries(self) -> None:
+        """Choose entry points anew if the number of vectors has doubled since the last time."""
+        if len(self) < 2 * self.counts.n_when_entered or len(self) < 2:
+            return
+        live = self.live()
+        entry = served_entry("nsw", self.base.metric)
+        chosen = live[resolve_entry(entry, np.ascontiguousarray(self.base.vectors()[live]))]
+        parents = self.arrays["parents"]
+        roots = self.entries[(self.entries >= 0) & (parents[self.entries] < 0)]
+        others = chosen[~np.isin(chosen, roots)]
+        self.store.set_entries(np.concatenate([roots, others]).astype(np.int32)[:MAX_ENTRIES])
+        self.counts.n_when_entered = len(live)
+
+    @property
+    def _is_metric(self) -> bool:
+        return self.base.metric != "ip"
+
+    def _count(self, n: int) -> None:
+        self.counts.n_changed += n
+        self.counts.version += 1
+
+
+def _moved(spaces: tuple[RoutingSpace, ...], arrays: Arrays) -> list[RoutingSpace]:
+    """Spaces with their rows in buffers. Copies of neighbours' rows are given up."""
+    return [
+        replace(
+            space,
+            rows=arrays[f"space{i}_rows"],
+            bias=arrays.get(f"space{i}_bias"),
+            inlined=False,
+        )
+        for i, space in enumerate(spaces)
+    ]
+
+
+def _walked_space(spaces: tuple[RoutingSpace, ...]) -> RoutingSpace:
+    """The space of the fewest bytes whose scores are distances, to find neighbours in."""
+    plain = [
+        space
+        for space in spaces
+        if not space.name.startswith(LEARNED) and space.query_matrix is None
+    ]
+    return min(plain, key=lambda space: space.rows[0].nbytes)
+
+
+def encode_slots(
+    space: RoutingSpace, living: Living, slots: Slots, vectors: NDArray[np.float32]
+) -> None:
+    """Write the routing vectors and biases of new slots."""
+    raise NotImplementedError
