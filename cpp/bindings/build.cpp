@@ -1,17 +1,29 @@
-// Python's functions that change graphs.
+// Python's functions that build and change graphs.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "bindings/graph.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
+#include "build/insert.hpp"
 #include "build/prune.hpp"
+#include "build/renew.hpp"
 
 using namespace nanobind::literals;
 
 namespace l2route {
 namespace {
+
+template <class T>
+using Written = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using WrittenLists = nb::ndarray<VertexId, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OptionalQueries = std::optional<Matrix<float>>;
 
 Output<VertexId> breadth_first_order(const PyGraph& graph) {
   const GraphView& view = graph.view();
@@ -22,18 +34,152 @@ Output<VertexId> breadth_first_order(const PyGraph& graph) {
   return array;
 }
 
+void require_floats(const Rows& rows) {
+  require(!is_code(rows.element), "rows of float32 or float16 to prune by");
+}
+
+Pruner pruner_of(const Rows& rows, float alpha) {
+  require_floats(rows);
+  std::vector<VertexId> all(rows.kind == ScoreKind::inner_product ? rows.n : 0);
+  std::iota(all.begin(), all.end(), 0);
+  return Pruner(rows, alpha, longest_square(rows, all.data(), all.size()));
+}
+
 Output<VertexId> pruned_lists(const PyRows& rows, const Matrix<VertexId>& candidates,
                               std::size_t degree, float alpha, std::size_t n_threads) {
   const Rows& view = rows.view();
-  require(view.element == Element::single && view.kind == ScoreKind::l2,
-          "rows of float32 scored by l2");
   require(candidates.shape(0) == view.n, "candidates of every row");
   require(degree > 0, "a degree of at least 1");
+  const Pruner pruner = pruner_of(view, alpha);
   auto [lists, array] = new_array<VertexId>({view.n, degree});
   without_gil([&, lists = lists](Pulse& pulse) {
-    prune_lists(view, adjacency_of(candidates), degree, alpha, n_threads, lists, pulse);
+    prune_lists(pruner, adjacency_of(candidates), degree, n_threads, lists, pulse);
   });
   return array;
+}
+
+Output<VertexId> mutual_lists(const PyRows& rows, const Matrix<VertexId>& found, float alpha,
+                              std::size_t n_threads) {
+  const Rows& view = rows.view();
+  require(found.shape(0) == view.n, "a list of every row");
+  const Pruner pruner = pruner_of(view, alpha);
+  auto [lists, array] = new_array<VertexId>({view.n, found.shape(1)});
+  without_gil([&, lists = lists](Pulse& pulse) {
+    make_mutual(pruner, adjacency_of(found), found.shape(1), n_threads, lists, pulse);
+  });
+  return array;
+}
+
+class PyInserter {
+ public:
+  PyInserter(WrittenLists lists, Written<VertexId> parents, Written<std::uint8_t> is_copy,
+             std::shared_ptr<const PyRows> walked, std::shared_ptr<const PyRows> exact,
+             std::vector<VertexId> entries, OptionalArray<std::int64_t> labels,
+             const InsertOptions& options, float longest)
+      : lists_(std::move(lists)),
+        parents_(std::move(parents)),
+        is_copy_(std::move(is_copy)),
+        walked_(std::move(walked)),
+        exact_(std::move(exact)),
+        labels_(std::move(labels)) {
+    const std::size_t n = lists_.shape(0), width = lists_.shape(1);
+    require(width >= 2, "lists of at least 2 neighbours");
+    require(parents_.shape(0) == n && is_copy_.shape(0) == n && walked_->view().n == n &&
+                exact_->view().n == n && (!labels_ || labels_->shape(0) == n),
+            "as many parents, copies, rows and labels as lists");
+    require_floats(exact_->view());
+    require(options.degree > 0 && options.degree <= width && options.trimmed > 0 &&
+                options.trimmed <= width,
+            "degrees from 1 to the length of lists");
+    require(options.alpha >= 1, "alpha of at least 1");
+    inserter_.links = {lists_.data(), n, width, parents_.data(), is_copy_.data()};
+    inserter_.walked = walked_->view();
+    inserter_.exact = exact_->view();
+    inserter_.options = options;
+    inserter_.entries = std::move(entries);
+    inserter_.labels = labels_ ? labels_->data() : nullptr;
+    inserter_.longest = longest;
+  }
+
+  void place(const Array<VertexId>& slots, const OptionalQueries& queries, std::size_t n_threads) {
+    const float* from = queries_of(slots, queries);
+    without_gil([&](Pulse& pulse) {
+      inserter_.place(slots.data(), slots.shape(0), from, n_threads, pulse);
+    });
+  }
+
+  void publish(const Array<VertexId>& slots, std::size_t n_threads) const {
+    without_gil(
+        [&](Pulse& pulse) { inserter_.publish(slots.data(), slots.shape(0), n_threads, pulse); });
+  }
+
+  Output<VertexId> renewed(const Array<VertexId>& vertices, const OptionalQueries& queries,
+                           std::size_t ef, std::size_t n_candidates, std::size_t degree,
+                           float alpha, std::size_t n_threads) const {
+    const float* from = queries_of(vertices, queries);
+    const std::size_t n = vertices.shape(0), width = inserter_.walked.width;
+    std::vector<const float*> each(n, nullptr);
+    for (std::size_t i = 0; from != nullptr && i < n; ++i) each[i] = from + i * width;
+    const Finder finder{inserter_.whole_graph(), nullptr, inserter_.walked, inserter_.exact, ef};
+    const Pruner pruner(inserter_.exact, alpha, inserter_.longest);
+    auto [lists, array] = new_array<VertexId>({n, degree});
+    without_gil([&, lists = lists](Pulse& pulse) {
+      renew_lists(finder, pruner, {vertices.data(), each.data(), n}, n_candidates, degree,
+                  n_threads, lists, pulse);
+    });
+    return array;
+  }
+
+  const std::vector<VertexId>& entries() const { return inserter_.entries; }
+  void set_entries(std::vector<VertexId> entries) { inserter_.entries = std::move(entries); }
+  float longest() const { return inserter_.longest; }
+
+ private:
+  const float* queries_of(const Array<VertexId>& slots, const OptionalQueries& queries) const {
+    if (!queries) return nullptr;
+    require(queries->shape(0) == slots.shape(0) && queries->shape(1) == inserter_.walked.width,
+            "a query of each slot, padded like the walked rows");
+    return queries->data();
+  }
+
+  WrittenLists lists_;
+  Written<VertexId> parents_;
+  Written<std::uint8_t> is_copy_;
+  std::shared_ptr<const PyRows> walked_;
+  std::shared_ptr<const PyRows> exact_;
+  OptionalArray<std::int64_t> labels_;
+  Inserter inserter_;
+};
+
+void bind_inserter(nb::module_& m) {
+  nb::class_<PyInserter>(m, "Inserter", "Inserts vertices into lists that others may be searching.")
+      .def(
+          "__init__",
+          [](PyInserter* self, WrittenLists lists, Written<VertexId> parents,
+             Written<std::uint8_t> is_copy, std::shared_ptr<const PyRows> walked,
+             std::shared_ptr<const PyRows> exact, std::vector<VertexId> entries,
+             OptionalArray<std::int64_t> labels, std::size_t ef, std::size_t n_candidates,
+             std::size_t degree, std::size_t trimmed, float alpha, float longest) {
+            const InsertOptions options{ef, n_candidates, degree, trimmed, alpha};
+            new (self) PyInserter(std::move(lists), std::move(parents), std::move(is_copy),
+                                  std::move(walked), std::move(exact), std::move(entries),
+                                  std::move(labels), options, longest);
+          },
+          nb::kw_only(), "lists"_a, "parents"_a, "is_copy"_a, "walked"_a, "exact"_a,
+          "entries"_a = std::vector<VertexId>(), "labels"_a = nb::none(), "ef"_a, "n_candidates"_a,
+          "degree"_a, "trimmed"_a, "alpha"_a, "longest"_a = 0.0f)
+      .def("place", &PyInserter::place, "slots"_a, "queries"_a = nb::none(), nb::kw_only(),
+           "n_threads"_a,
+           "Choose lists and parents of new slots, whose rows are written; nothing leads to them.")
+      .def("publish", &PyInserter::publish, "slots"_a, nb::kw_only(), "n_threads"_a,
+           "Add the edges that lead to placed slots.")
+      .def("renewed", &PyInserter::renewed, "vertices"_a, "queries"_a = nb::none(), nb::kw_only(),
+           "ef"_a, "n_candidates"_a, "degree"_a, "alpha"_a, "n_threads"_a,
+           "New lists [n, degree] of vertices, from walks on the graph as it is.")
+      .def_prop_rw("entries", &PyInserter::entries, &PyInserter::set_entries,
+                   "Entry vertices; the first is the root of the tree.")
+      .def_prop_ro("longest", &PyInserter::longest,
+                   "Squared length of the longest vector, for rows scored by ip.");
 }
 
 }  // namespace
@@ -43,7 +189,10 @@ void bind_build(nb::module_& m) {
         "Vertices in the order of a breadth-first search from the entries [n].");
   m.def("pruned_lists", &pruned_lists, nb::kw_only(), "rows"_a, "candidates"_a, "degree"_a,
         "alpha"_a, "n_threads"_a,
-        "Prune candidates [n, width] by l2, add reverse edges, and return lists [n, degree].");
+        "Prune candidates [n, width], add reverse edges, and return lists [n, degree].");
+  m.def("mutual_lists", &mutual_lists, nb::kw_only(), "rows"_a, "lists"_a, "alpha"_a, "n_threads"_a,
+        "Add reverse edges to lists [n, degree], and prune those that overflow.");
+  bind_inserter(m);
 }
 
 }  // namespace l2route

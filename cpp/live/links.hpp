@@ -23,6 +23,7 @@ struct Links {
   std::size_t width = 0;
   VertexId* parents = nullptr;      // [capacity]; -1 for roots and for unused rows
   std::uint8_t* changed = nullptr;  // [capacity]; set where a list or a parent changes, unless null
+  std::uint8_t* is_copy = nullptr;  // [capacity]; 1 if the vector equals its parent's
 
   VertexId* row(VertexId vertex) const { return lists + static_cast<std::size_t>(vertex) * width; }
   VertexId parent(VertexId vertex) const { return parents[static_cast<std::size_t>(vertex)]; }

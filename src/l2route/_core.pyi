@@ -54,8 +54,38 @@ def breadth_first_order(graph: Graph) -> NDArray[numpy.int32]:
 
 def pruned_lists(*, rows: Rows, candidates: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], degree: int, alpha: float, n_threads: int) -> NDArray[numpy.int32]:
     """
-    Prune candidates [n, width] by l2, add reverse edges, and return lists [n, degree].
+    Prune candidates [n, width], add reverse edges, and return lists [n, degree].
     """
+
+def mutual_lists(*, rows: Rows, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], alpha: float, n_threads: int) -> NDArray[numpy.int32]:
+    """Add reverse edges to lists [n, degree], and prune those that overflow."""
+
+class Inserter:
+    """Inserts vertices into lists that others may be searching."""
+
+    def __init__(self, *, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], is_copy: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], walked: Rows, exact: Rows, entries: Sequence[int] = [], labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ef: int, n_candidates: int, degree: int, trimmed: int, alpha: float, longest: float = 0.0) -> None: ...
+
+    def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, *, n_threads: int) -> None:
+        """
+        Choose lists and parents of new slots, whose rows are written; nothing leads to them.
+        """
+
+    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, n_threads: int) -> None:
+        """Add the edges that lead to placed slots."""
+
+    def renewed(self, vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, *, ef: int, n_candidates: int, degree: int, alpha: float, n_threads: int) -> NDArray[numpy.int32]:
+        """New lists [n, degree] of vertices, from walks on the graph as it is."""
+
+    @property
+    def entries(self) -> list[int]:
+        """Entry vertices; the first is the root of the tree."""
+
+    @entries.setter
+    def entries(self, arg: Sequence[int], /) -> None: ...
+
+    @property
+    def longest(self) -> float:
+        """Squared length of the longest vector, for rows scored by ip."""
 
 def hops_to_targets(graph: Graph, targets: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.uint64]:
     """Hops from every vertex to up to 512 targets, bit-sliced [n, 8, 4]."""
