@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l2route.files.storage import FORMAT, LOCK, META, SCHEMA, read_index
+from l2route.files.meta import FORMAT, META, PATCHED_SCHEMA, SCHEMA
+from l2route.files.storage import LOCK, read_index
 from saved_content import content, files_in, named_files, same, saved
 
 
@@ -26,10 +27,13 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 BAD_META: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "next schema": (
-        lambda m: m.update(schema=SCHEMA + 1),
-        rf"meta.json: expected schema {SCHEMA}, got {SCHEMA + 1}",
+        lambda m: m.update(schema=PATCHED_SCHEMA + 1),
+        rf"meta.json: expected schema {SCHEMA} or {PATCHED_SCHEMA}, got {PATCHED_SCHEMA + 1}",
     ),
-    "no schema": (lambda m: m.pop("schema"), f"expected schema {SCHEMA}, got None"),
+    "no schema": (
+        lambda m: m.pop("schema"),
+        f"expected schema {SCHEMA} or {PATCHED_SCHEMA}, got None",
+    ),
     "other format": (
         lambda m: m.update(format="pictures"),
         f"expected format {FORMAT}, got 'pictures'",

@@ -266,11 +266,11 @@ def test_loading_what_is_replaced_by_its_like(
     saved(tmp_path, 1)
     map_npy = storage.map_npy
 
-    def gone_and_back(file: Path) -> Any:
+    def gone_and_back(file: Path, **options: bool) -> Any:
         monkeypatch.setattr(storage, "map_npy", map_npy)
         saved(tmp_path, 2)
         try:
-            return map_npy(file)
+            return map_npy(file, **options)
         finally:
             saved(tmp_path, 1)
 

@@ -38,7 +38,7 @@ def test_what_is_written_is_read(arrays: dict[str, NDArray[Any]], mmap: bool, ve
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index"
         write_index(path, {"metric": "l2", "n": 3}, arrays)
-        meta, read = read_index(path, mmap=mmap, verify=verify)
+        meta, read, _ = read_index(path, mmap=mmap, verify=verify)
         assert (meta["metric"], meta["n"]) == ("l2", 3)
         assert read.keys() == arrays.keys()
         for name, array in arrays.items():

@@ -147,7 +147,7 @@ def test_a_forged_index_is_refused_or_answers(
     if index.validation is None:
         index.validate_with(VALIDATION)
     index.save(tmp_path / "intact")
-    intact_meta, intact = read_index(tmp_path / "intact")
+    intact_meta, intact, _ = read_index(tmp_path / "intact")
     intact_meta = {
         key: intact_meta[key] for key in intact_meta.keys() - {"format", "schema", "arrays"}
     }
@@ -196,7 +196,7 @@ def is_forgeable(meta: dict[str, Any], arrays: Arrays) -> bool:
 def test_forgeries_are_written(tmp_path: Path) -> None:
     """A forged index has valid checksums and file names."""
     INDEXES["everything"]().save(tmp_path)
-    meta, arrays = read_index(tmp_path)
+    meta, arrays, _ = read_index(tmp_path)
     arrays["vectors"][0, 0] = np.nan
     kept = {key: meta[key] for key in meta.keys() - {"format", "schema", "arrays"}}
     write_index(tmp_path, kept, arrays)

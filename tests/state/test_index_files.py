@@ -228,7 +228,7 @@ def test_an_inconsistent_index_is_refused(
     everything: Path, tmp_path: Path, fault: str, mmap: bool
 ) -> None:
     """Files with valid checksums but inconsistent contents are a ValueError with the path."""
-    meta, arrays = read_index(everything)
+    meta, arrays, _ = read_index(everything)
     for key in ("format", "schema", "arrays"):
         del meta[key]
     BAD_INDEXES[fault](meta, arrays)
@@ -243,7 +243,7 @@ def test_numbers_that_are_none_are_refused_by_name(
     everything: Path, tmp_path: Path, name: str, value: float
 ) -> None:
     """The error for a NaN or an infinity names the array."""
-    meta, arrays = read_index(everything)
+    meta, arrays, _ = read_index(everything)
     assert set(FLOATS) == {key for key in arrays if arrays[key].dtype.kind == "f"}
     for key in ("format", "schema", "arrays"):
         del meta[key]

@@ -72,6 +72,15 @@ def publish(temporary: Path, path: Path, *, sync_directory: bool = True) -> None
         sync(path.parent)
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it where they are missing, and flush that to disk."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        with suppress(PermissionError):  # a directory that others may write to but not read
+            sync(made.parent)
+
+
 def sync(path: Path) -> None:
     """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,22 @@ from numpy.typing import NDArray
 from l2route.files.atomic import open_regular
 
 
-def map_npy(path: Path) -> NDArray[Any]:
+def map_npy(path: Path, *, copy_on_write: bool = False) -> NDArray[Any]:
     """Map the array of a npy file, of any shape and of plain values.
 
     Args:
         path: A npy file that holds one array and nothing after it.
+        copy_on_write: Map it writeable; what is written stays in memory.
 
     Returns:
-        The array, mapped and read-only.
+        The array, mapped; read-only unless it is copied on write.
     """
+    mode: Literal["c", "r"] = "c" if copy_on_write else "r"
     with open_regular(path) as file, naming(path, "a npy file"):
         shape, order, dtype = read_npy_header(file)
         offset = file.tell()
         check_size(path, math.prod(shape) * dtype.itemsize, bytes_in(file) - offset)
-        return np.memmap(file, dtype, mode="r", offset=offset, shape=shape, order=order)
+        return np.memmap(file, dtype, mode=mode, offset=offset, shape=shape, order=order)
 
 
 def write_npy(stream: IO[bytes], array: NDArray[Any]) -> None:

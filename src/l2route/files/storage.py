@@ -5,13 +5,16 @@ names, then renames a new meta.json over the old one. A crash before that rename
 index, after it the new one. Files that meta.json does not name are removed by the next save. Saves
 to one directory exclude each other with a lock on its file `.lock`; loading needs no lock. On a
 file system without locks no file is removed, so that concurrent saves do no harm.
+
+`append_patch` saves changed rows only: in one more file, which meta.json lists among the patches of
+its arrays. `write_index` writes arrays whole, without patches.
 """
 
 import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +22,38 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from l2route.files.atomic import is_partial, locked, open_regular, replacing, sync
+from l2route.files.atomic import (
+    is_partial,
+    locked,
+    make_directory,
+    replacing,
+    sync,
+)
 from l2route.files.hashing import hash_arrays
 from l2route.files.memory import aligned_zeros
+from l2route.files.meta import (
+    FORMAT,
+    META,
+    Header,
+    Saved,
+    file_names,
+    read_bytes,
+    read_header,
+    text_of,
+    version_of,
+)
 from l2route.files.npy import map_npy, write_npy
+from l2route.files.patches import Layout, Patch, Rows, pack, unpack
 
-META = "meta.json"
 LOCK = ".lock"
 """Locked while saving; empty, and never removed."""
 LOCK_SECONDS = 300.0
 """Seconds that a save waits for another save to the same directory before a TimeoutError."""
-FORMAT = "l2route-index"
-SCHEMA = 1
-"""Incremented when older versions would misread an index."""
 _ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
+
+
+class StaleError(ValueError):
+    """A directory does not hold the index that was saved to it or read from it last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +74,98 @@ class _ArrayFile:
         }
 
 
-def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
     """Write arrays and metadata into a directory, replacing the index in it.
 
     If it fails, the old index stays and no new file is left.
+
+    Args:
+        path: the directory, made if there is none.
+        meta: what meta.json shall contain beside the arrays; keys of the format are left out, so
+            that what was read can be written.
+        arrays: arrays by name.
     """
     check_target(path)
     files = {name: _file_of(name, array) for name, array in arrays.items()}
     entries = {name: file.described() for name, file in files.items()}
-    header = {"format": FORMAT, "schema": SCHEMA, **meta, "arrays": entries}
-    text = (json.dumps(header, indent=2) + "\n").encode()
-    path.mkdir(parents=True, exist_ok=True)
+    text = text_of(meta, entries, ())
+    layouts = {name: Layout.of(array) for name, array in arrays.items()}
+    saved = Saved(path.absolute(), version_of(text), entries, (), layouts)
+    make_directory(path)
+    with _alone(path, saved.file_names()):
+        _write_files(path, files.values(), text)
+    return saved
+
+
+def append_patch(saved: Saved, meta: Mapping[str, Any], patch: Patch) -> Saved:
+    """Save changed rows beside the arrays that are saved already.
+
+    If it fails, the old index stays and no new file is left. If the directory does not hold the
+    index `saved` any more, a StaleError says so: the index has to be saved whole.
+
+    Args:
+        saved: what the directory holds, as the last save or load returned it.
+        meta: as for `write_index`; replaces the old metadata.
+        patch: the rows that differ from the saved ones.
+    """
+    packed, parts = pack(patch, saved.layouts)
+    file = _file_of("patch", packed)
+    new = [(file, {**file.described(), "parts": parts})] if parts else []
+    patches = (*saved.patches, *(entry for _, entry in new))
+    text = text_of(meta, saved.entries, patches)
+    layouts = _resized(saved.layouts, parts)
+    after = Saved(saved.path, version_of(text), saved.entries, patches, layouts)
+    _check_current(saved)  # before a lock file is made in a directory that is not an index
+    try:
+        with _alone(saved.path, after.file_names(), saved):
+            _write_files(saved.path, [file for file, _ in new], text)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StaleError(f"{saved.path}: expected the index saved last, got {error}") from error
+    return after
+
+
+@contextmanager
+def _alone(path: Path, needed: set[str], current: Saved | None = None) -> Iterator[None]:
+    """Exclude other saves, and remove files that no meta.json names, where there are locks.
+
+    Args:
+        path: the directory of the index.
+        needed: names of the files of the new index.
+        current: what the directory has to hold.
+    """
     with locked(path / LOCK, LOCK_SECONDS) as is_alone:
+        if current is not None:
+            _check_current(current)
         if is_alone:
-            with _tidying(path, {file.name for file in files.values()}):
-                _write_files(path, files.values(), text)
+            with _tidying(path, needed):
+                yield
         else:
             message = f"{path}: expected a file system with locks, got none: old files are kept"
-            warnings.warn(message, stacklevel=2)
-            _write_files(path, files.values(), text)
+            warnings.warn(message, stacklevel=4)
+            yield
+
+
+def _check_current(saved: Saved) -> None:
+    """Refuse a directory that does not hold this index."""
+    expected = f"{saved.path}: expected the index saved last, got"
+    try:
+        version = version_of(read_bytes(saved.path / META))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise StaleError(f"{expected} no {META}") from None
+    if version != saved.version:
+        raise StaleError(f"{expected} another one")
+    for name in sorted(saved.file_names()):
+        if not (saved.path / name).is_file():
+            raise StaleError(f"{expected} no {name}")
+
+
+def _resized(
+    layouts: Mapping[str, Layout], parts: Mapping[str, Mapping[str, int]]
+) -> dict[str, Layout]:
+    """Layouts of arrays after a patch with these parts."""
+    return dict(layouts) | {
+        name: layouts[name].resized(part["length"]) for name, part in parts.items()
+    }
 
 
 def check_target(path: Path) -> None:
@@ -86,7 +180,7 @@ def check_target(path: Path) -> None:
 
 def _is_index(path: Path) -> bool:
     try:
-        return bool(json.loads(_read_bytes(path / META))["format"] == FORMAT)
+        return bool(json.loads(read_bytes(path / META))["format"] == FORMAT)
     except (ValueError, TypeError, LookupError, OSError, RecursionError):
         return False
 
@@ -136,8 +230,8 @@ def _tidying(directory: Path, needed: set[str]) -> Iterator[None]:
 def _named_files(directory: Path) -> set[str] | None:
     """Files that meta.json names; an empty set without a meta.json, None if it is damaged."""
     try:
-        meta, _ = _read_meta(directory / META)
-        return {str(entry["file"]) for entry in meta["arrays"].values()}
+        meta = read_header(directory / META).meta
+        return file_names(meta["arrays"], meta.get("patches", ()))
     except FileNotFoundError:
         return set()
     except (ValueError, TypeError, LookupError, OSError):
@@ -171,63 +265,78 @@ def _holds(file: Path, checksum: str) -> bool:
 
 def read_index(
     path: Path, *, mmap: bool = False, verify: bool = True
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Read an index that `write_index` wrote.
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]], Saved]:
+    """Read an index that `write_index` and `append_patch` wrote.
 
     Args:
         path: the index's directory.
-        mmap: map the arrays instead of reading them.
-        verify: compare every array with its checksum, which reads all of it.
+        mmap: map the arrays instead of reading them; those with patches are mapped too, unless
+            they have grown, and keep the changed pages in memory.
+        verify: compare every file with its checksum, which reads all of it.
 
     Returns:
-        The content of meta.json, and the arrays by name.
+        The content of meta.json, the arrays by name, and what the directory holds.
     """
-    meta, version = _read_meta(path / META)
+    header = read_header(path / META)
     while True:
         try:
-            arrays = {
-                name: _read_array(path, name, entry, mmap=mmap, verify=verify)
-                for name, entry in meta["arrays"].items()
-            }
-            return meta, arrays
+            arrays, saved = _read_content(path, header, mmap=mmap, verify=verify)
+            return header.meta, arrays, saved
         except FileNotFoundError as error:
-            before = version
-            meta, version = _read_meta(path / META)
-            if version == before and not os.path.exists(error.filename):
+            before = header.identity
+            header = read_header(path / META)
+            if header.identity == before and not os.path.exists(error.filename):
                 raise  # no other save has replaced the index meanwhile
 
 
-def _read_bytes(path: Path) -> bytes:
-    with open_regular(path) as stream:
-        return stream.read()
+def _read_content(
+    path: Path, header: Header, *, mmap: bool, verify: bool
+) -> tuple[dict[str, NDArray[Any]], Saved]:
+    """The arrays of an index with its patches, and what the directory holds."""
+    entries, patches = header.meta["arrays"], tuple(header.meta.get("patches", ()))
+    changed = {name for patch in patches for name in patch["parts"]}
+    arrays = {
+        name: _read_array(path, name, entry, verify=verify, copy_on_write=name in changed)
+        for name, entry in entries.items()
+    }
+    layouts = {name: Layout.of(array) for name, array in arrays.items()}
+    changes: dict[str, list[Rows]] = {name: [] for name in arrays}
+    for entry in patches:
+        packed = _read_array(path, "a patch", entry, verify=verify)
+        try:
+            unpacked = unpack(packed, entry["parts"], layouts)
+        except ValueError as error:
+            raise ValueError(f"{path / entry['file']}: {error}") from None
+        layouts = _resized(layouts, entry["parts"])
+        for name, rows in unpacked.items():
+            changes[name].append(rows)
+    patched = {
+        name: _patched(array, changes[name], layouts[name].shape, mmap=mmap)
+        for name, array in arrays.items()
+    }
+    return patched, Saved(path.absolute(), header.version, entries, patches, layouts)
 
 
-def _read_meta(path: Path) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """The content of meta.json, and the identity of the file that was read."""
-    try:
-        with open_regular(path) as stream:
-            status, text = os.fstat(stream.fileno()), stream.read()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FileNotFoundError(
-            f"{path.parent}: expected an index directory, got no {META}"
-        ) from None
-    try:
-        meta = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: expected JSON, got {error}") from None
-    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
-        raise ValueError(f"{path}: expected format {FORMAT}, got {got!r}")
-    if meta.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: expected schema {SCHEMA}, got {meta.get('schema')!r}")
-    if not isinstance(meta.get("arrays"), dict):
-        raise ValueError(f"{path}: expected a table of arrays, got {meta.get('arrays')!r}")
-    return meta, (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+def _patched(
+    array: NDArray[Any], changes: Sequence[Rows], shape: tuple[int, ...], *, mmap: bool
+) -> NDArray[Any]:
+    """A mapped array with its changes; mapped as before, or in memory."""
+    is_mapped = mmap and array.shape == shape
+    patched = array if is_mapped else aligned_zeros(shape, array.dtype.type)
+    if not is_mapped:
+        old = patched if array.shape == shape else patched[: len(array)]
+        old[...] = array
+    for numbers, contents in changes:
+        patched[numbers] = contents
+    if is_mapped:
+        patched.flags.writeable = False
+    return patched
 
 
 def _read_array(
-    directory: Path, name: str, entry: object, *, mmap: bool, verify: bool
+    directory: Path, name: str, entry: object, *, verify: bool, copy_on_write: bool = False
 ) -> NDArray[Any]:
+    """Map an array and compare it with its entry in meta.json."""
     if not isinstance(entry, dict):
         raise ValueError(f"{directory / META}: expected a description of {name}, got {entry!r}")
     file = entry.get("file")
@@ -235,7 +344,7 @@ def _read_array(
         raise ValueError(f"{directory / META}: expected a plain file name for {name}, got {file!r}")
     path = directory / file
     try:
-        array = map_npy(path)
+        array = map_npy(path, copy_on_write=copy_on_write)
     except FileNotFoundError:
         raise
     except (OSError, UnicodeError) as error:  # an impossible file name, such as one too long
@@ -248,10 +357,4 @@ def _read_array(
         raise ValueError(f"{path}: expected {expected[0]} {expected[1]}, got {got[0]} {got[1]}")
     if verify and (checksum := hash_arrays("", array)) != entry.get("checksum"):
         raise ValueError(f"{path}: expected checksum {entry.get('checksum')}, got {checksum}")
-    return array if mmap else _in_memory(array)
-
-
-def _in_memory(array: NDArray[Any]) -> NDArray[Any]:
-    copy = aligned_zeros(array.shape, array.dtype.type)
-    copy[...] = array
-    return copy
+    return array

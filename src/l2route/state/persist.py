@@ -44,7 +44,7 @@ def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> IndexS
         mmap: map the arrays instead of reading them.
         verify: compare every array with its checksum, and check every value.
     """
-    meta, arrays = read_index(path, mmap=mmap, verify=verify)
+    meta, arrays, _ = read_index(path, mmap=mmap, verify=verify)
     try:
         state = _state_of(meta, arrays)
         if verify:
