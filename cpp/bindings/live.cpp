@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -48,11 +47,14 @@ Output<VertexId> take(PyStore& self, const Array<std::int64_t>& ids) {
   return array;
 }
 
-Distances distances_of(const PyRows& rows, bool is_metric, const Store& store) {
-  const Rows& view = rows.view();
-  require(!is_code(view.element) && view.n == store.links.capacity,
-          "original vectors of every slot");
-  return {view, is_metric};
+const Rows& rows_in(const PyRows& rows, const Store& store) {
+  require(rows.view().n == store.links.capacity, "a row for every slot");
+  return rows.view();
+}
+
+const Rows& exact_in(const PyRows& rows, const Store& store) {
+  require(!is_code(rows.view().element), "original vectors");
+  return rows_in(rows, store);
 }
 
 // A change that has begun is not interrupted: its pulse never stops it.
@@ -64,18 +66,44 @@ void uninterrupted(const Work& work) {
   });
 }
 
-void repair(PyStore& self, const PyRows& rows, bool is_metric, float alpha,
-            std::size_t n_threads) {
-  const Distances distances = distances_of(rows, is_metric, self.store());
-  uninterrupted([&](Pulse& pulse) { self.store().repair(distances, alpha, n_threads, pulse); });
+void repair(PyStore& self, const PyRows& exact, float alpha, std::size_t n_threads) {
+  const Rows& rows = exact_in(exact, self.store());
+  uninterrupted([&](Pulse& pulse) { self.store().repair(rows, alpha, n_threads, pulse); });
 }
 
-void mend_tree(PyStore& self, const PyRows& rows, bool is_metric, float alpha) {
+void mend_tree(PyStore& self, const PyRows& exact, float alpha) {
+  const Rows& rows = exact_in(exact, self.store());
+  uninterrupted([&](Pulse&) { self.store().mend_tree(rows, alpha); });
+}
+
+InsertOptions checked(const InsertOptions& options, const Store& store) {
+  require(options.degree > 0 && options.degree <= store.links.width && options.trimmed > 0 &&
+              options.trimmed <= store.links.width,
+          "degrees from 1 to the length of lists");
+  require(options.ef > 0 && options.n_candidates > 0 && options.alpha >= 1,
+          "a beam, candidates, and alpha of at least 1");
+  return options;
+}
+
+void place(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, const PyRows& exact,
+           const InsertOptions& options, std::size_t n_threads) {
   Store& store = self.store();
-  const Distances distances = distances_of(rows, is_metric, store);
-  uninterrupted([&](Pulse&) {
-    store.mend_tree(
-        {store.links, store.labels, store.entries, store.n_entries, distances, alpha});
+  const std::vector<VertexId> chosen = slots_in(slots, store);
+  const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
+  const InsertOptions how = checked(options, store);
+  without_gil([&](Pulse& pulse) {
+    store.place(chosen.data(), chosen.size(), by, rows, how, n_threads, pulse);
+  });
+}
+
+void publish(PyStore& self, const Array<VertexId>& slots, const PyRows& walked,
+             const PyRows& exact, const InsertOptions& options, std::size_t n_threads) {
+  Store& store = self.store();
+  const std::vector<VertexId> chosen = slots_in(slots, store);
+  const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
+  const InsertOptions how = checked(options, store);
+  uninterrupted([&](Pulse& pulse) {
+    store.publish(chosen.data(), chosen.size(), by, rows, how, n_threads, pulse);
   });
 }
 
@@ -88,17 +116,16 @@ void set_entries(PyStore& self, const Array<VertexId>& entries) {
   }
 }
 
-Output<VertexId> tree_parents(const PyGraph& graph) {
+Output<VertexId> tree_parents(const PyGraph& graph, const OptionalArray<std::int64_t>& labels) {
   const GraphView& view = graph.view();
+  require(!labels || labels->shape(0) == view.bottom.n, "a label per vertex");
   auto [parents, array] = new_array<VertexId>({view.bottom.n});
   std::size_t n_unreached = 0;
   without_gil([&, parents = parents](Pulse& pulse) {
-    n_unreached = choose_parents(view, parents, pulse);
+    n_unreached = choose_parents(view, labels ? labels->data() : nullptr, parents, pulse);
   });
-  if (n_unreached > 0) {
-    throw std::invalid_argument("expected every vertex to be reachable from the entries, got " +
+  require(n_unreached == 0, "every vertex to be reachable from the entries, got " +
                                 std::to_string(n_unreached) + " that are not");
-  }
   return array;
 }
 
@@ -120,14 +147,19 @@ class PyReading {
 }  // namespace
 
 void bind_live(nb::module_& m) {
-  m.def("tree_parents", &tree_parents, "graph"_a,
-        "A parent of every vertex that lists it [n], -1 for roots: a tree from the entries.");
+  m.def("tree_parents", &tree_parents, "graph"_a, "labels"_a.none() = nb::none(),
+        "A parent of every vertex that lists it [n], -1 for roots: a tree from the entries. "
+        "Vertices labelled -1 need not be reachable.");
+  nb::class_<InsertOptions>(m, "InsertOptions", "How neighbours of new slots are chosen.")
+      .def(nb::init<std::size_t, std::size_t, std::size_t, std::size_t, float>(), nb::kw_only(),
+           "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a);
   nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
       .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a);
   nb::class_<PyStore>(m, "Store", "Slots of an index that changes; one thread at a time.")
-      .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::int64_t>,
-                    MutableArray<VertexId>, std::size_t>(),
-           "lists"_a, "parents"_a, "labels"_a, "entries"_a, "n_slots"_a)
+      .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::uint8_t>,
+                    MutableArray<std::int64_t>, MutableArray<VertexId>, std::size_t, float>(),
+           nb::kw_only(), "lists"_a, "parents"_a, "copies"_a, "labels"_a, "entries"_a, "n_slots"_a,
+           "longest"_a)
       .def_prop_ro("n_live", [](const PyStore& self) { return self.store().n_live(); })
       .def_prop_ro("n_dead", [](const PyStore& self) { return self.store().n_dead(); })
       .def_prop_ro("n_slots", [](const PyStore& self) { return self.store().n_slots(); })
@@ -143,11 +175,22 @@ void bind_live(nb::module_& m) {
            "Delete slots whose ids are in other slots by now.")
       .def("begin_update", [](PyStore& self) { self.store().begin_update(); })
       .def("end_update", [](PyStore& self) { self.store().end_update(); })
-      .def("repair", &repair, "rows"_a, nb::kw_only(), "is_metric"_a, "alpha"_a, "n_threads"_a,
+      .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
+           "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
+      .def("publish", &publish, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
+           "n_threads"_a, "Add the edges that lead to placed slots.")
+      .def("repair", &repair, "exact"_a, nb::kw_only(), "alpha"_a, "n_threads"_a,
            "Remove dead slots from the graph, as far as searches permit.")
-      .def("mend_tree", &mend_tree, "rows"_a, nb::kw_only(), "is_metric"_a, "alpha"_a,
+      .def("mend_tree", &mend_tree, "exact"_a, nb::kw_only(), "alpha"_a,
            "Give live parents to the children of dead slots.")
       .def("set_entries", &set_entries, "entries"_a)
+      .def(
+          "note_changes",
+          [](PyStore& self, const Array<VertexId>& changed, const Array<VertexId>& renewed) {
+            self.store().note_changes(slots_in(changed, self.store()),
+                                      slots_in(renewed, self.store()));
+          },
+          "changed"_a, "renewed"_a, "Note changes that were taken but not dealt with.")
       .def("take_changes", &take_changes,
            "Slots with changed lists, and slots with new vectors or labels, since the last call.");
 }

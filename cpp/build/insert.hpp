@@ -143,7 +143,7 @@ class Inserter {
 
   void find_neighbors(Batch& batch, std::size_t n_threads, Pulse& pulse) const {
     const Pruner pruner(exact, options.alpha, longest);
-    const Finder finder{whole_graph(), links.is_copy, walked, exact, options.ef};
+    const Finder finder{whole_graph(), links.copies, walked, exact, options.ef};
     const Sought sought{batch.leaders.data(), batch.queries.data(), batch.leaders.size()};
     const auto start = [&](std::size_t) { return finder.graph; };
     finder.find(sought, n_threads, pulse, start,
@@ -155,7 +155,7 @@ class Inserter {
   }
 
   bool is_dead(VertexId vertex) const {
-    return labels != nullptr && labels[static_cast<std::size_t>(vertex)] < 0;
+    return labels != nullptr && labels[static_cast<std::size_t>(vertex)] == -1;
   }
 
   // Adds the other leaders to the best of leader i, and leaves the nearest candidates.
@@ -221,38 +221,33 @@ class Inserter {
   // Writes a new vertex's list and parent. All before it in the batch have theirs.
   void attach(VertexId slot, const Placed& placed, Batch& batch) {
     const bool is_copy = placed.equal >= 0;
-    links.is_copy[static_cast<std::size_t>(slot)] = is_copy;
+    links.set_copy(slot, is_copy);
     const VertexId original = is_copy ? original_of(placed.equal) : kNone;
-    links.parent(slot) = is_copy           ? parent_of_copy(slot, original, batch)
-                         : entries.empty() ? kNone
-                                           : parent_of(slot, placed, batch);
+    links.set_parent(slot, is_copy           ? parent_of_copy(slot, original, batch)
+                           : entries.empty() ? kNone
+                                             : parent_of(slot, placed, batch));
     if (links.parent(slot) >= 0) batch.new_children[links.parent(slot)].push_back(slot);
     if (entries.empty()) entries.push_back(slot);
     write_list(slot, is_copy ? std::vector<VertexId>{original} : placed.neighbors);
   }
 
   void write_list(VertexId slot, const std::vector<VertexId>& neighbors) const {
-    VertexId* const list = links.row(slot);
     const std::size_t n = std::min(neighbors.size(), links.width);
     for (std::size_t i = 0; i < links.width; ++i) {
-      store_id(list + i, i < n ? neighbors[i] : kNone);
+      links.set(slot, i, i < n ? neighbors[i] : kNone);
     }
   }
 
   VertexId original_of(VertexId vertex) const {
-    while (is_copy(vertex)) vertex = links.parent(vertex);
+    while (links.is_copy(vertex)) vertex = links.parent(vertex);
     return vertex;
-  }
-
-  bool is_copy(VertexId vertex) const {
-    return links.is_copy[static_cast<std::size_t>(vertex)] != 0;
   }
 
   // Children in the tree that are copies, or that are not; those that no list has yet included.
   std::vector<VertexId> children_of(VertexId vertex, bool are_copies, const Batch& batch) const {
     std::vector<VertexId> children;
     const auto add = [&](VertexId id) {
-      if (links.is_child(id, vertex) && is_copy(id) == are_copies) children.push_back(id);
+      if (links.is_child(id, vertex) && links.is_copy(id) == are_copies) children.push_back(id);
     };
     const VertexId* list = links.row(vertex);
     for (std::size_t i = 0; i < links.width && list[i] >= 0; ++i) {
@@ -291,7 +286,7 @@ class Inserter {
     const auto most = [this](VertexId) { return links.max_children(); };
     VertexId start = kNone;
     for (const VertexId id : placed.nearest) {
-      if (batch.waiting.contains(id) || is_copy(id)) continue;
+      if (batch.waiting.contains(id) || links.is_copy(id)) continue;
       if (start < 0) start = id;
       if (children_of(id, false, batch).size() < links.max_children()) return id;
     }
@@ -300,7 +295,7 @@ class Inserter {
 
   void gather_edges(VertexId slot, std::vector<Edge>& edges) const {
     if (links.parent(slot) >= 0) edges.emplace_back(links.parent(slot), slot);
-    if (is_copy(slot)) return;
+    if (links.is_copy(slot)) return;
     const VertexId* list = links.row(slot);
     for (std::size_t i = 0; i < links.width && list[i] >= 0; ++i) edges.emplace_back(list[i], slot);
   }
@@ -322,7 +317,7 @@ class Inserter {
     if (added.size() <= n_free) {
       std::size_t next = 0;
       for (std::size_t i = 0; next < added.size(); ++i) {
-        if (list[i] < 0 || list[i] == vertex) store_id(list + i, added[next++]);
+        if (list[i] < 0 || list[i] == vertex) links.set(vertex, i, added[next++]);
       }
       return;
     }

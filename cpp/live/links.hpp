@@ -22,8 +22,8 @@ struct Links {
   std::size_t capacity = 0;
   std::size_t width = 0;
   VertexId* parents = nullptr;      // [capacity]; -1 for roots and for unused rows
+  std::uint8_t* copies = nullptr;   // [capacity]; 1 if the vector equals its parent's
   std::uint8_t* changed = nullptr;  // [capacity]; set where a list or a parent changes, unless null
-  std::uint8_t* is_copy = nullptr;  // [capacity]; 1 if the vector equals its parent's
 
   VertexId* row(VertexId vertex) const { return lists + static_cast<std::size_t>(vertex) * width; }
   VertexId parent(VertexId vertex) const { return parents[static_cast<std::size_t>(vertex)]; }
@@ -36,6 +36,11 @@ struct Links {
   void set(VertexId vertex, std::size_t place, VertexId to) const {
     store_id(row(vertex) + place, to);
     note(vertex);
+  }
+
+  bool is_copy(VertexId vertex) const { return copies[static_cast<std::size_t>(vertex)] != 0; }
+  void set_copy(VertexId vertex, bool is_copy) const {
+    copies[static_cast<std::size_t>(vertex)] = is_copy;
   }
 
   void note(VertexId vertex) const {

@@ -8,71 +8,43 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
-#include "kernels/rows.hpp"
+#include "build/prune.hpp"
 #include "live/links.hpp"
-#include "search/frontier.hpp"
 #include "threads/parallel.hpp"
 
 namespace l2route {
 
-// Distances between rows of original vectors: squared, or for inner products their negatives.
-class Distances {
- public:
-  Distances(const Rows& rows, bool is_metric) : rows_(rows), is_metric_(is_metric) {}
-
-  void score(VertexId from, const VertexId* ids, std::size_t n, float* scores) const {
-    const std::size_t at = static_cast<std::size_t>(from) * rows_.width;
-    if (rows_.element == Element::single) {
-      rows_.score(rows_.floats() + at, rows_.data, rows_.width, ids, n, scores);
-    } else {
-      thread_local std::vector<float> query;
-      query.resize(rows_.width);
-      const Half* half = static_cast<const Half*>(rows_.data) + at;
-      std::transform(half, half + rows_.width, query.begin(),
-                     [](Half value) { return portable::to_float(value); });
-      rows_.score(query.data(), rows_.data, rows_.width, ids, n, scores);
-    }
-    if (is_metric_ && rows_.kind == ScoreKind::inner_product) {
-      for (std::size_t i = 0; i < n; ++i) scores[i] = std::max(2 + 2 * scores[i], 0.0f);
-    }
-  }
-
-  // Whether scores are squared distances, so that those of different vertices can be compared.
-  bool is_metric() const { return is_metric_; }
-
- private:
-  const Rows& rows_;
-  const bool is_metric_;
-};
-
 class Repair {
  public:
-  // Neighbours of a dead vertex that take its place in a list.
+  // Neighbours of a dead vertex that may take its place in a list, and those that do.
+  static constexpr std::size_t kConsidered = 8;
   static constexpr std::size_t kSubstitutes = 3;
 
   // `labels` [capacity] are −1 for dead vertices.
   Repair(const Links& links, const std::int64_t* labels, VertexId* entries, std::size_t n_entries,
-         const Distances& distances, float alpha)
+         const Pruner& pruner)
       : links_(links),
         labels_(labels),
         entries_(entries),
         n_entries_(n_entries),
-        distances_(distances),
-        alpha_(alpha) {}
+        pruner_(pruner) {}
 
   bool is_live(VertexId vertex) const { return labels_[static_cast<std::size_t>(vertex)] != -1; }
 
   // Gives live parents to the live children of dead vertices, and live vertices to the entries.
   // Lists gain edges and lose none of the tree's.
   void adopt(const std::vector<VertexId>& dead) const {
+    Heirs heirs;
     for (const VertexId vertex : dead) {
       const VertexId* const list = links_.row(vertex);
       const std::vector<VertexId> known(list, list + links_.width);
       for (const VertexId child : known) {
         if (child < 0) break;
-        if (child != vertex && links_.is_child(child, vertex) && is_live(child)) rehouse(child);
+        if (!links_.is_child(child, vertex) || !is_live(child)) continue;
+        if (!links_.is_copy(child) || !rehouse_copy(child, heirs)) rehouse(child);
       }
     }
     replace_entries();
@@ -94,7 +66,29 @@ class Repair {
   }
 
  private:
+  // The copy that takes the place of a dead vertex among vertices that are no copies.
+  using Heirs = std::unordered_map<VertexId, VertexId>;
   static constexpr std::size_t kMaxDepth = 512;  // steps to the root before a host is passed over
+
+  // Finds a live parent of equal vector for a copy. If all above it are dead, it ceases to be a
+  // copy, and others become copies of it: then it needs a parent as other vertices do, and the
+  // answer is false.
+  bool rehouse_copy(VertexId copy, Heirs& heirs) const {
+    VertexId above = links_.parent(copy);
+    while (!is_live(above) && links_.is_copy(above)) above = links_.parent(above);
+    if (!is_live(above)) {
+      const auto [heir, is_first] = heirs.try_emplace(above, copy);
+      if (is_first) {
+        links_.set_copy(copy, false);
+        return false;
+      }
+      above = heir->second;
+    }
+    settle(copy, with_room(above, [this](VertexId host, VertexId child) {
+             return links_.is_child(child, host) && links_.is_copy(child) && is_live(child);
+           }));
+    return true;
+  }
 
   // Finds a live parent for a vertex whose parent is dead.
   void rehouse(VertexId vertex) const {
@@ -109,7 +103,9 @@ class Repair {
       store_id(entries_, vertex);
       return;
     }
-    settle(vertex, with_room(ancestor));
+    settle(vertex, with_room(ancestor, [this](VertexId host, VertexId child) {
+             return links_.is_child(child, host) && !links_.is_copy(child) && is_live(child);
+           }));
   }
 
   // Live vertices near a vertex, the nearest first: its neighbours, and those of its parent.
@@ -118,21 +114,12 @@ class Repair {
     for (const VertexId from : {vertex, links_.parent(vertex)}) {
       const VertexId* const list = links_.row(from);
       for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
-        if (is_live(list[i]) && list[i] != vertex) ids.push_back(list[i]);
+        if (is_live(list[i]) && !links_.is_copy(list[i])) ids.push_back(list[i]);
       }
     }
-    return by_distance(vertex, ids);
-  }
-
-  std::vector<VertexId> by_distance(VertexId vertex, std::vector<VertexId>& ids) const {
-    std::sort(ids.begin(), ids.end());
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    std::vector<float> scores(ids.size());
-    distances_.score(vertex, ids.data(), ids.size(), scores.data());
-    std::vector<Key> keys(ids.size());
-    std::transform(scores.begin(), scores.end(), ids.begin(), keys.begin(), make_key);
-    std::sort(keys.begin(), keys.end());
-    std::transform(keys.begin(), keys.end(), ids.begin(), vertex_of);
+    const auto& sorted = pruner_.look(vertex, ids).candidates;
+    ids.resize(sorted.size());
+    std::transform(sorted.begin(), sorted.end(), ids.begin(), [](auto one) { return one.id(); });
     return ids;
   }
 
@@ -157,17 +144,19 @@ class Repair {
     return kNone;
   }
 
-  // The vertex itself if it has room for a child, otherwise a live descendant that has.
-  VertexId with_room(VertexId vertex) const {
+  // The vertex itself if it has room for a child, otherwise a descendant that has, by children for
+  // which leads_on(parent, child) is true.
+  template <class LeadsOn>
+  VertexId with_room(VertexId vertex, const LeadsOn& leads_on) const {
     std::vector<VertexId> queue{vertex};
     for (std::size_t at = 0; at < queue.size(); ++at) {
       if (has_room(queue[at])) return queue[at];
       const VertexId* const list = links_.row(queue[at]);
       for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
-        if (links_.is_child(list[i], queue[at]) && is_live(list[i])) queue.push_back(list[i]);
+        if (leads_on(queue[at], list[i])) queue.push_back(list[i]);
       }
     }
-    return vertex;  // not reached: the tree has leaves
+    return queue.back();
   }
 
   // Makes a vertex a child of a host: in its list if it is there, at its end, or in the place of
@@ -215,52 +204,44 @@ class Repair {
     for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
       if (list[i] != vertex) (is_live(list[i]) ? kept : dead).push_back(list[i]);
     }
-    for (const VertexId gone : dead) substitute(vertex, gone, kept);
-    links_.replace(vertex, kept.data(), kept.size());
+    std::vector<VertexId> ids = kept;
+    std::size_t most = kept.size();
+    for (const VertexId gone : dead) most += add_substitutes(vertex, gone, ids);
+    Closeup& closeup = pruner_.look(vertex, ids);
+    std::vector<VertexId> chosen(ids.size());
+    const auto is_kept = [&](VertexId id) {
+      return std::find(kept.begin(), kept.end(), id) != kept.end();
+    };
+    const std::size_t n =
+        closeup.choose(pruner_.alpha(), std::min(most, links_.width), is_kept, chosen.data());
+    links_.replace(vertex, chosen.data(), n);
   }
 
-  // Adds the nearest neighbours of a dead vertex that no kept neighbour covers.
-  void substitute(VertexId vertex, VertexId gone, std::vector<VertexId>& kept) const {
-    std::vector<VertexId> ids;
+  // Adds the nearest neighbours of a dead vertex to the candidates, and returns how many of them
+  // may take its place. A vertex that equals the dead one takes over its whole list.
+  std::size_t add_substitutes(VertexId vertex, VertexId gone, std::vector<VertexId>& ids) const {
     const VertexId* const list = links_.row(gone);
+    std::vector<VertexId> near{gone};
     for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
-      const bool is_new = std::find(kept.begin(), kept.end(), list[i]) == kept.end();
-      if (is_live(list[i]) && list[i] != vertex && is_new) ids.push_back(list[i]);
+      if (is_live(list[i]) && !links_.is_copy(list[i])) near.push_back(list[i]);
     }
-    std::vector<float> scores(ids.size());
-    distances_.score(vertex, ids.data(), ids.size(), scores.data());
-    std::vector<Key> keys(ids.size());
-    std::transform(scores.begin(), scores.end(), ids.begin(), keys.begin(), make_key);
-    std::sort(keys.begin(), keys.end());
-    float apart = 0;
-    distances_.score(vertex, &gone, 1, &apart);
-    const bool is_equal = distances_.is_metric() && apart == 0;  // a copy takes over the whole list
-    const std::size_t most = is_equal ? links_.width : kSubstitutes;
+    const auto& sorted = pruner_.look(vertex, near).candidates;
+    const bool is_equal = !sorted.empty() && sorted.front().distance() == 0;
+    const std::size_t n_most = is_equal ? links_.width : kConsidered;
     std::size_t n = 0;
-    for (const Key key : keys) {
-      if (n == most || kept.size() == links_.width) return;
-      if (is_covered(key, kept)) continue;
-      kept.push_back(vertex_of(key));
+    for (std::size_t i = 0; i < sorted.size() && n < n_most; ++i) {
+      if (sorted[i].id() == gone) continue;
+      ids.push_back(sorted[i].id());
       ++n;
     }
-  }
-
-  bool is_covered(Key candidate, const std::vector<VertexId>& kept) const {
-    if (!distances_.is_metric()) return false;
-    float scores[256];
-    const std::size_t n = std::min<std::size_t>(kept.size(), 256);
-    distances_.score(vertex_of(candidate), kept.data(), n, scores);
-    return std::any_of(scores, scores + n, [&](float score) {
-      return alpha_ * score < score_of(candidate);
-    });
+    return is_equal ? links_.width : kSubstitutes;
   }
 
   const Links& links_;
   const std::int64_t* labels_;
   VertexId* entries_;
   const std::size_t n_entries_;
-  const Distances& distances_;
-  const float alpha_;
+  const Pruner& pruner_;
 };
 
 }  // namespace l2route

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "build/insert.hpp"
 #include "live/links.hpp"
 #include "live/repair.hpp"
 #include "threads/readers.hpp"
@@ -33,8 +34,9 @@ class Store {
   mutable Readers readers;
 
   // Takes over the arrays: the first n_slots slots are in use, the others empty.
-  void open(std::size_t n_slots) {
+  void open(std::size_t n_slots, float longest) {
     n_slots_ = n_slots;
+    longest_ = longest;
     changed_.assign(links.capacity, 0);
     renewed_.assign(links.capacity, 0);
     links.changed = changed_.data();
@@ -128,10 +130,10 @@ class Store {
   // Changes whenever ids begin or cease to be in two slots; odd while some may be.
   std::uint64_t n_updates() const { return n_updates_.load(); }
 
-  // Removes dead slots from the graph, as far as readers permit. Call with the distances between
-  // original vectors.
-  void repair(const Distances& distances, float alpha, std::size_t n_threads, Pulse& pulse) {
-    const Repair repair(links, labels, entries, n_entries, distances, alpha);
+  // Removes dead slots from the graph, as far as readers permit.
+  void repair(const Rows& exact, float alpha, std::size_t n_threads, Pulse& pulse) {
+    const Pruner pruner(exact, alpha, longest_);
+    const Repair repair(links, labels, entries, n_entries, pruner);
     mend_tree(repair);
     if (!adopted_.slots.empty() && readers.has_passed(adopted_.since)) {
       repair.sweep(n_slots_, n_threads, pulse);
@@ -147,13 +149,27 @@ class Store {
     }
   }
 
-  // Gives live parents to the children of dead vertices: the tree's edges then join live ones.
-  void mend_tree(const Repair& repair) {
-    if (dead_.empty()) return;
-    repair.adopt(dead_);
-    adopted_.slots.insert(adopted_.slots.end(), dead_.begin(), dead_.end());
-    adopted_.since = readers.now();
-    dead_.clear();
+  // Gives live parents to the children of dead slots: the tree's edges then join live ones.
+  void mend_tree(const Rows& exact, float alpha) {
+    const Pruner pruner(exact, alpha, longest_);
+    mend_tree({links, labels, entries, n_entries, pruner});
+  }
+
+  // Chooses lists and parents of new slots, whose rows are written. The tree must have been mended.
+  void place(const VertexId* slots, std::size_t n, const Rows& walked, const Rows& exact,
+             const InsertOptions& options, std::size_t n_threads, Pulse& pulse) {
+    Inserter inserter = inserter_for(walked, exact, options);
+    const bool is_first = inserter.entries.empty();
+    inserter.place(slots, n, nullptr, n_threads, pulse);
+    longest_ = inserter.longest;
+    root_ = is_first ? inserter.entries.front() : kNone;
+  }
+
+  // Makes placed slots reachable.
+  void publish(const VertexId* slots, std::size_t n, const Rows& walked, const Rows& exact,
+               const InsertOptions& options, std::size_t n_threads, Pulse& pulse) {
+    inserter_for(walked, exact, options).publish(slots, n, n_threads, pulse);
+    if (root_ >= 0) store_id(entries, std::exchange(root_, kNone));
   }
 
   // Slots whose lists or parents, and slots whose vectors or labels, have changed since the last
@@ -162,7 +178,33 @@ class Store {
     return {taken(changed_), taken(renewed_)};
   }
 
+  // Notes changes that were taken but not dealt with.
+  void note_changes(const std::vector<VertexId>& changed, const std::vector<VertexId>& renewed) {
+    for (const VertexId slot : changed) changed_[static_cast<std::size_t>(slot)] = 1;
+    for (const VertexId slot : renewed) renewed_[static_cast<std::size_t>(slot)] = 1;
+  }
+
  private:
+  void mend_tree(const Repair& repair) {
+    if (dead_.empty()) return;
+    repair.adopt(dead_);
+    adopted_.slots.insert(adopted_.slots.end(), dead_.begin(), dead_.end());
+    adopted_.since = readers.now();
+    dead_.clear();
+  }
+
+  Inserter inserter_for(const Rows& walked, const Rows& exact, const InsertOptions& options) const {
+    Inserter inserter;
+    inserter.links = links;
+    inserter.walked = walked;
+    inserter.exact = exact;
+    inserter.options = options;
+    inserter.entries.assign(entries, std::find(entries, entries + n_entries, kNone));
+    inserter.labels = labels;
+    inserter.longest = longest_;
+    return inserter;
+  }
+
   struct Waiting {
     std::vector<VertexId> slots;
     Readers::Epoch since = 0;
@@ -183,6 +225,7 @@ class Store {
   void clear(VertexId slot) {
     for (std::size_t i = 0; i < links.width; ++i) links.set(slot, i, kNone);
     links.set_parent(slot, kNone);
+    links.set_copy(slot, false);
   }
 
   static std::vector<VertexId> taken(std::vector<std::uint8_t>& flags) {
@@ -195,6 +238,8 @@ class Store {
   }
 
   std::size_t n_slots_ = 0;
+  float longest_ = 0;      // squared length of the longest vector so far, for inner products
+  VertexId root_ = kNone;  // of an empty graph, placed but not published
   mutable std::shared_mutex mutex_;  // of slots_
   std::unordered_map<std::int64_t, VertexId> slots_;
   std::vector<VertexId> dead_;  // not adopted yet

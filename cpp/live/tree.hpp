@@ -14,8 +14,10 @@ namespace l2route {
 
 // Chooses a parent for every vertex: one that lists it and is a step nearer to the entries, among
 // those the one with the fewest children. The first entry is a root; another entry is one only if
-// the first does not reach it. Returns the number of vertices that no entry reaches.
-inline std::size_t choose_parents(const GraphView& graph, VertexId* parents, Pulse& pulse) {
+// the first does not reach it. Returns the number of vertices that no entry reaches, those with
+// label -1 not counted.
+inline std::size_t choose_parents(const GraphView& graph, const std::int64_t* labels,
+                                  VertexId* parents, Pulse& pulse) {
   constexpr std::int32_t kUnseen = std::numeric_limits<std::int32_t>::max();
   const Adjacency& lists = graph.bottom;
   std::vector<std::int32_t> levels(lists.n, kUnseen);
@@ -56,7 +58,11 @@ inline std::size_t choose_parents(const GraphView& graph, VertexId* parents, Pul
       }
     }
   }
-  return lists.n - order.size();
+  std::size_t n_unreached = 0;
+  for (std::size_t v = 0; v < lists.n; ++v) {
+    n_unreached += levels[v] == kUnseen && (labels == nullptr || labels[v] != -1);
+  }
+  return n_unreached;
 }
 
 }  // namespace l2route

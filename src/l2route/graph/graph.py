@@ -39,7 +39,7 @@ class Graph:
     """The graph as the core reads it, shared by all searchers."""
 
     def __post_init__(self) -> None:
-        _check_neighbors("neighbors", self.neighbors, self.n_vertices)
+        check_neighbors("neighbors", self.neighbors, self.n_vertices)
         object.__setattr__(self, "neighbors", aligned(self.neighbors))
         check_entries(self.entries, self.n_vertices)
         _check_layers(self)
@@ -70,7 +70,8 @@ class Graph:
         return Graph(self.neighbors, np.array(entries, dtype=np.int32))
 
 
-def _check_neighbors(name: str, neighbors: NDArray[np.int32], n_vertices: int) -> None:
+def check_neighbors(name: str, neighbors: NDArray[np.int32], n_vertices: int) -> None:
+    """Refuse neighbour lists that are not of vertices of a graph, or not padded at their end."""
     if neighbors.dtype != np.int32 or neighbors.ndim != 2 or not neighbors.flags.c_contiguous:
         raise ValueError(
             f"expected {name} contiguous int32 [n, width], got {neighbors.dtype} {neighbors.shape}"
@@ -100,7 +101,7 @@ def check_entries(entries: NDArray[np.int32], n_vertices: int) -> None:
 def _check_layers(graph: Graph) -> None:
     above = graph.entries
     for layer in graph.upper:
-        _check_neighbors("layer's neighbors", layer.neighbors, graph.n_vertices)
+        check_neighbors("layer's neighbors", layer.neighbors, graph.n_vertices)
         vertices = layer.vertices
         if vertices.dtype != np.int32 or vertices.shape != (len(layer.neighbors),):
             raise ValueError(

@@ -1,5 +1,6 @@
 """Buffers: arrays with room for more rows, one row per slot."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ GROWTH = 1.5
 """Factor by which buffers grow."""
 EMPTY = {"neighbors": -1, "parents": -1, "labels": -1}
 """Values in unused rows, by the name of the array; 0 in others."""
+
+PER_SLOT = re.compile(r"vectors|neighbors|labels|space\d+_(rows|bias)")
+"""Names of saved arrays that have a row per slot."""
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from operator import index as index_of
 from threading import Lock, get_ident
 
+from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
@@ -24,8 +25,9 @@ class Current:
     the state or after it. Changes run one after another.
     """
 
-    def __init__(self, state: IndexState) -> None:
+    def __init__(self, state: IndexState, saved: Saved | None = None) -> None:
         self.state = state
+        self.saved, self.saved_state = saved, state  # what a directory holds
         self._change, self._swap = Lock(), Lock()
         self._changer: int | None = None
         self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
@@ -61,7 +63,8 @@ class Current:
         with self.alone():
             state = self.state
             if state.living is None:
-                state = living_state(state)
+                before, state = state, living_state(state)
+                self._hand_over(before, state)
             assert state.living is not None
             yield self._with_room(state, state.living, n_more)
 
@@ -76,12 +79,27 @@ class Current:
                 self.state = state.with_settings_of(self.state, self.state)
         return larger
 
+    def _hand_over(self, before: IndexState, living: IndexState) -> None:
+        """Let a living state be saved as changes of the state it was made from, if it can be."""
+        was_saved = self.saved_state.searchers is before.searchers
+        if was_saved and before.graph.neighbors.shape[1:] == living.graph.neighbors.shape[1:]:
+            self.saved_state = living
+        else:
+            self.saved = None
+
     def dense(self) -> IndexState:
         """The current state if it is constant, otherwise a copy that is."""
         if self.state.living is None:
             return self.state
         with self.alone():
             return self._snapshot()
+
+    def saved_as(self, state: IndexState) -> Saved | None:
+        """What a directory holds of a living state's slots; None if they were never saved."""
+        before = self.saved_state
+        is_same = before.living is not None and state.living is not None
+        is_same = is_same and before.living.counts is state.living.counts
+        return self.saved if is_same and before.validation is state.validation else None
 
     def _snapshot(self) -> IndexState:
         state = self.state

@@ -19,7 +19,7 @@ from l2route.graph.entry import N_ENTRIES, resolve_entry
 from l2route.graph.graph import Graph
 from l2route.rewiring.refine import ALPHA
 from l2route.search.base import BaseVectors
-from l2route.search.layout import pad_rows
+from l2route.search.encode import encode_vertices
 from l2route.search.rows import rows_of_space
 from l2route.search.searcher import Searcher
 from l2route.search.space import LEARNED, RoutingSpace, original_space
@@ -31,6 +31,10 @@ BATCH = 1024
 """Vectors that are inserted at a time."""
 EF_INSERTION = 100
 """Beam width of the walks that find neighbours for new vectors."""
+N_CANDIDATES = 64
+"""Nearest vectors among which the neighbours of a new one are chosen."""
+TRIMMED = 0.9
+"""Share of its length to which a neighbour list is cut when it overflows."""
 MAX_DEAD = 0.01
 """Share of dead slots above which an insertion first repairs the graph."""
 MAX_DEAD_AFTER_DELETION = 0.05
@@ -63,8 +67,8 @@ class Living:
     Args:
         base: metric and dimension of the vectors.
         spaces: routing spaces beside the original one, whose rows and biases are in `arrays`.
-        arrays: vectors, neighbors, parents, labels and the spaces' rows and biases, by the names
-            under which they are saved; all have one row per slot.
+        arrays: vectors, neighbors, labels and the spaces' rows and biases, by the names under which
+            they are saved, and parents and copies (see cpp/live/links.hpp); one row per slot.
         entries: entry points, padded with −1 [MAX_ENTRIES].
         n_slots: slots in use.
         counts: what has happened so far.
@@ -82,7 +86,13 @@ class Living:
         self.arrays, self.entries, self.counts = arrays, entries, counts
         self.labels: NDArray[np.int64] = arrays["labels"]
         self.store = _core.Store(
-            arrays["neighbors"], arrays["parents"], self.labels, entries, n_slots
+            lists=arrays["neighbors"],
+            parents=arrays["parents"],
+            copies=arrays["copies"],
+            labels=self.labels,
+            entries=entries,
+            n_slots=n_slots,
+            longest=_longest_square(arrays["vectors"][:n_slots]),
         )
         self.base = replace(base, rows=arrays["vectors"])
         self.graph = Graph.with_room(arrays["neighbors"], entries)
@@ -92,7 +102,18 @@ class Living:
             for space in self.spaces
         }
         self._exact = _core.Rows(self.base.rows, self.base.scorer)
-        self._walked = rows_of_space(self.graph, _walked_space(self.spaces))
+        width = arrays["neighbors"].shape[1]
+        self._how: dict[str, Any] = {
+            "walked": rows_of_space(self.graph, _walked_space(self.spaces)),
+            "exact": self._exact,
+            "options": _core.InsertOptions(
+                ef=EF_INSERTION,
+                n_candidates=N_CANDIDATES,
+                degree=width,
+                trimmed=max(1, int(TRIMMED * width)),
+                alpha=ALPHA,
+            ),
+        }
 
     def __len__(self) -> int:
         return self.store.n_live
@@ -102,11 +123,11 @@ class Living:
         if self.store.room >= n_more:
             return self
         n_slots = self.store.n_slots
-        self.mend_tree()
         arrays = with_room(self.arrays, n_slots, capacity_for(n_slots + n_more))
-        return Living(
-            self.base, self.spaces[1:], arrays, self.entries.copy(), n_slots, self.counts
-        )
+        entries, changes = self.entries.copy(), self.store.take_changes()
+        grown = Living(self.base, self.spaces[1:], arrays, entries, n_slots, self.counts)
+        grown.store.note_changes(*changes)
+        return grown
 
     def live(self) -> NDArray[np.int64]:
         """Live slots, ascending."""
@@ -149,25 +170,22 @@ class Living:
         slots = self.store.take(ids)
         try:
             self.base.rows[slots, : self.base.dim] = vectors
-            self.store.place(
-                slots,
-                walked=self._walked,
-                exact=self._exact,
-                is_metric=self._is_metric,
-                ef=EF_INSERTION,
-                alpha=ALPHA,
-                n_threads=n_threads,
-            )
+            self.store.place(slots, **self._how, n_threads=n_threads)
             for space in self.spaces[1:]:
-                encode_slots(space, self, slots, vectors)
+                self._encode(space, slots)
         except BaseException:
             self.store.give_back(slots)
             self.store.restore_ids(before)
             raise
-        self.store.publish(
-            slots, exact=self._exact, is_metric=self._is_metric, alpha=ALPHA, n_threads=n_threads
-        )
+        self.store.publish(slots, **self._how, n_threads=n_threads)
         done.append(slots)
+
+    def _encode(self, space: RoutingSpace, slots: Slots) -> None:
+        """Write the routing vectors and biases of new slots, whose lists are known."""
+        rows, bias = encode_vertices(space, self.base, self.graph.neighbors, slots)
+        space.rows[slots] = rows
+        if space.bias is not None:
+            space.bias[slots] = bias
 
     def delete(self, slots: Slots, n_threads: int = 0) -> None:
         """Delete live slots."""
@@ -184,14 +202,12 @@ class Living:
     def repair(self, n_threads: int = 0) -> None:
         """Remove dead slots from the graph, as far as searches that are running permit."""
         self.counts.generation += 1
-        self.store.repair(
-            self._exact, is_metric=self._is_metric, alpha=ALPHA, n_threads=n_threads
-        )
+        self.store.repair(self._exact, alpha=ALPHA, n_threads=n_threads)
 
     def mend_tree(self) -> None:
         """Give live parents to the children of dead slots."""
         if self.store.n_dead:
-            self.store.mend_tree(self._exact, is_metric=self._is_metric, alpha=ALPHA)
+            self.store.mend_tree(self._exact, alpha=ALPHA)
 
     def choose_entries(self) -> None:
         """Choose entry points anew if the number of vectors has doubled since the last time."""
@@ -206,13 +222,15 @@ class Living:
         self.store.set_entries(np.concatenate([roots, others]).astype(np.int32)[:MAX_ENTRIES])
         self.counts.n_when_entered = len(live)
 
-    @property
-    def _is_metric(self) -> bool:
-        return self.base.metric != "ip"
-
     def _count(self, n: int) -> None:
         self.counts.n_changed += n
         self.counts.version += 1
+
+
+def _longest_square(rows: NDArray[Any]) -> float:
+    """Squared length of the longest row; 0 if there is none."""
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float32)
+    return float(squares.max(initial=0.0))
 
 
 def _moved(spaces: tuple[RoutingSpace, ...], arrays: Arrays) -> list[RoutingSpace]:
@@ -238,8 +256,3 @@ def _walked_space(spaces: tuple[RoutingSpace, ...]) -> RoutingSpace:
     return min(plain, key=lambda space: space.rows[0].nbytes)
 
 
-def encode_slots(
-    space: RoutingSpace, living: Living, slots: Slots, vectors: NDArray[np.float32]
-) -> None:
-    """Write the routing vectors and biases of new slots."""
-    raise NotImplementedError

@@ -1,7 +1,7 @@
 """An index state in a directory: `write_state` and `read_state`, each the inverse of the other."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
@@ -11,53 +11,83 @@ from numpy.typing import NDArray
 
 from l2route.data.vectors import check_metric
 from l2route.files.finite import first_nonfinite_row
+from l2route.files.meta import Saved
 from l2route.files.storage import read_index, write_index
-from l2route.graph.graph import Graph, UpperLayer
+from l2route.graph.graph import Graph, UpperLayer, check_entries, check_neighbors
 from l2route.search.base import BASE_TYPES, BaseVectors
 from l2route.search.codes import LARGEST_CODES
 from l2route.search.setting import Loss, Setting
+from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation
 from l2route.state.arrays import optional_array, required_array
+from l2route.state.buffers import PER_SLOT
+from l2route.state.living import Counts, Living
+from l2route.state.snapshot import reopened, served
 from l2route.state.space_record import entry_of_space, space_of
-from l2route.state.state import IndexState
+from l2route.state.state import IndexState, check_labels
 
 Arrays = Mapping[str, NDArray[Any]]
-Record = TypeVar("Record", Setting, Loss)
+Record = TypeVar("Record", Setting, Loss, Counts)
 DAMAGED = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 """Errors that a damaged or forged directory can cause."""
 
 
-def write_state(path: Path, state: IndexState) -> None:
+def write_state(path: Path, state: IndexState) -> Saved:
     """Write a state into a directory; if that is interrupted, the index there stays readable.
 
     A state with values that `read_state` would refuse is refused before anything is written.
     """
-    _check_values(state)
-    write_index(path, _meta_of(state), state.arrays())
+    arrays = arrays_of(state)
+    check_values(state, arrays)
+    return write_index(path, meta_of(state), arrays)
 
 
-def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> IndexState:
+def read_state(
+    path: Path, *, mmap: bool = False, verify: bool = True
+) -> tuple[IndexState, Saved]:
     """Read and check a state that `write_state` wrote; the directory is not trusted.
 
     Args:
         path: the directory.
         mmap: map the arrays instead of reading them.
         verify: compare every array with its checksum, and check every value.
+
+    Returns:
+        The state, and what the directory holds.
     """
-    meta, arrays, _ = read_index(path, mmap=mmap, verify=verify)
+    meta, arrays, saved = read_index(path, mmap=mmap, verify=verify)
     try:
-        state = _state_of(meta, arrays)
+        state = state_of(meta, arrays)
         if verify:
-            _check_values(state)
-        return state
+            check_values(state, arrays_of(state))
+        return state, saved
     except DAMAGED as error:
         got = f"no {error} in its meta.json" if isinstance(error, KeyError) else error
         raise ValueError(f"{path}: expected an intact index, got {got}") from error
 
 
-def _meta_of(state: IndexState) -> dict[str, Any]:
+def arrays_of(state: IndexState) -> dict[str, NDArray[Any]]:
+    """All arrays of a state, by the names under which they are saved.
+
+    Of a living index they are those of the slots in use, dead and free ones included.
+    """
+    arrays = state.arrays()
+    if state.labels is None:
+        arrays["labels"] = np.arange(state.graph.n_vertices, dtype=np.int64)
+    if state.living is not None:
+        n = state.living.store.n_slots
+        arrays = {
+            name: array[:n] if PER_SLOT.fullmatch(name) else array for name, array in arrays.items()
+        }
+    return arrays
+
+
+def meta_of(state: IndexState) -> dict[str, Any]:
     """Everything but the arrays, for meta.json."""
+    living = state.living
+    counts = {} if living is None else {"living": asdict(living.counts)}
     return {
+        **counts,
         "metric": state.base.metric,
         "dim": state.base.dim,
         "n_layers": len(state.graph.upper),
@@ -67,19 +97,55 @@ def _meta_of(state: IndexState) -> dict[str, Any]:
     }
 
 
-def _state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
-    """The inverse of `_meta_of` and `IndexState.arrays`."""
+def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
+    """The inverse of `meta_of` and `arrays_of`."""
     rows = required_array(arrays, "vectors", BASE_TYPES, 2)
     base = BaseVectors(rows, int(meta["dim"]), check_metric(meta["metric"]))
-    return IndexState.of(
-        base,
-        _graph_of(int(meta["n_layers"]), arrays),
-        [space_of(i, entry, arrays) for i, entry in enumerate(meta["spaces"])],
-        optional_array(arrays, "labels", "int64", 1),
-        _validation_of(arrays, base),
-        [_record_of(Setting, entry) for entry in meta.get("settings", ())],
-        [_record_of(Loss, entry) for entry in meta.get("losses", ())],
+    spaces = [space_of(i, entry, arrays) for i, entry in enumerate(meta["spaces"])]
+    labels = optional_array(arrays, "labels", "int64", 1)
+    validation = _validation_of(arrays, base)
+    settings = [_record_of(Setting, entry) for entry in meta.get("settings", ())]
+    losses = [_record_of(Loss, entry) for entry in meta.get("losses", ())]
+    if labels is None or (len(labels) and (labels != -1).all()):
+        if labels is not None and len(labels) == len(rows) and _are_numbers(labels):
+            labels = None
+        graph = _graph_of(int(meta["n_layers"]), arrays)
+        return IndexState.of(base, graph, spaces, labels, validation, settings, losses)
+    living = _living_of(meta, arrays, base, spaces, labels)
+    state = served(living)
+    return replace(
+        state,
+        validation=validation,
+        settings={(each.space, each.k, each.target): each for each in settings},
+        losses={loss.space: loss for loss in losses},
     )
+
+
+def _are_numbers(labels: NDArray[np.int64]) -> bool:
+    return bool((labels == np.arange(len(labels))).all())
+
+
+def _living_of(
+    meta: Mapping[str, Any],
+    arrays: Arrays,
+    base: BaseVectors,
+    spaces: list[RoutingSpace],
+    labels: NDArray[np.int64],
+) -> Living:
+    """A living index with dead or free slots, or without any."""
+    n = len(base.rows)
+    check_labels(labels, n, may_be_missing=True)
+    neighbors = required_array(arrays, "neighbors", ("int32",), 2)
+    if len(neighbors) != n or any(len(space.rows) != n for space in spaces):
+        lengths = [len(neighbors), *(len(space.rows) for space in spaces)]
+        raise ValueError(f"expected {n} lists and routing vectors, got {lengths}")
+    entries = required_array(arrays, "entries", ("int32",), 1)
+    entries = np.ascontiguousarray(entries[entries != -1])
+    if n:
+        check_neighbors("neighbors", neighbors, n)
+    if len(entries):
+        check_entries(entries, n)
+    return reopened(base, spaces, neighbors, entries, labels, _record_of(Counts, meta["living"]))
 
 
 def _graph_of(n_layers: int, arrays: Arrays) -> Graph:
@@ -90,7 +156,9 @@ def _graph_of(n_layers: int, arrays: Arrays) -> Graph:
         UpperLayer(ids(f"layer{i}_vertices", 1), ids(f"layer{i}_neighbors", 2))
         for i in range(n_layers)
     )
-    return Graph(ids("neighbors", 2), ids("entries", 1), upper)
+    entries = ids("entries", 1)  # of an index that has changed, they are padded with −1
+    n_entries = len(entries) - int((entries[::-1] != -1).argmax()) if len(entries) else 0
+    return Graph(ids("neighbors", 2), np.ascontiguousarray(entries[:n_entries]), upper)
 
 
 def _record_of(kind: type[Record], entry: Mapping[str, Any]) -> Record:
@@ -117,21 +185,26 @@ def _validation_of(arrays: Arrays, base: BaseVectors) -> Validation | None:
     return Validation(queries, neighbors)
 
 
-def _check_values(state: IndexState) -> None:
-    """Refuse values that are not finite, padding that is not zero, and codes out of range."""
-    for name, array in state.arrays().items():
+def check_values(state: IndexState, arrays: Arrays) -> None:
+    """Refuse values that are not finite, padding that is not zero, and codes out of range.
+
+    Args:
+        state: the state.
+        arrays: its arrays.
+    """
+    for name, array in arrays.items():
         row = first_nonfinite_row(array.reshape(len(array), -1))
         if row is not None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
-    rows = {"vectors": (state.base.rows, state.base.dim)}
+    rows = {"vectors": (arrays["vectors"], state.base.dim)}
     for i, space in enumerate(state.spaces[1:]):
         if space.codes is None or space.codes.bits == 8:  # any byte is two valid codes of 4 bits
-            rows[f"space{i}_rows"] = (space.rows, space.dim)
+            rows[f"space{i}_rows"] = (arrays[f"space{i}_rows"], space.dim)
     for name, (array, dim) in rows.items():
         padding = np.flatnonzero(array[:, dim:].any(axis=1))
         if len(padding):
             got = f"other values in row {padding[0]}"
             raise ValueError(f"expected {name} padded with zeros beyond dimension {dim}, got {got}")
-        if array.dtype == np.uint8 and array.max() > LARGEST_CODES[8]:
+        if array.dtype == np.uint8 and array.max(initial=0) > LARGEST_CODES[8]:
             got = array.max()
             raise ValueError(f"expected codes of at most {LARGEST_CODES[8]} in {name}, got {got}")

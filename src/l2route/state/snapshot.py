@@ -1,6 +1,8 @@
 """From a constant state to the buffers of a living index, and back."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +10,9 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
+from l2route.files.memory import aligned
 from l2route.graph.build import DEGREE
+from l2route.graph.entry import N_ENTRIES
 from l2route.graph.graph import Graph, compact_rows, mapped_ids
 from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows, padded_dim
@@ -16,11 +20,10 @@ from l2route.search.space import RoutingSpace
 from l2route.search.validation import DEPTH, Validation
 from l2route.state.buffers import capacity_for, widened, with_room
 from l2route.state.living import MAX_ENTRIES, Counts, Living
-from l2route.state.space_record import arrays_of_space
 from l2route.state.state import IndexState
 
-PER_SLOT = ("rows", "bias")
-"""Arrays of a space that have a row per slot; the others are of the whole space."""
+BLOCK = 65_536
+"""Vectors that are compared at a time."""
 
 
 def living_state(state: IndexState) -> IndexState:
@@ -29,40 +32,78 @@ def living_state(state: IndexState) -> IndexState:
     Upper layers are given up: searches then enter at the vertices of the topmost ones. Copies of
     neighbours' vectors are given up too.
     """
-    n, graph = state.graph.n_vertices, _flat(state.graph)
-    width = graph.neighbors.shape[1]
+    labels = state.labels
+    if labels is None:
+        labels = np.arange(state.graph.n_vertices, dtype=np.int64)
+    neighbors, entries = state.graph.neighbors, _flat_entries(state.graph)
+    counts = Counts(next_id=int(labels.max()) + 1)
+    return served(reopened(state.base, state.spaces[1:], neighbors, entries, labels, counts), state)
+
+
+def reopened(
+    base: BaseVectors,
+    spaces: Sequence[RoutingSpace],
+    neighbors: NDArray[np.int32],
+    entries: NDArray[np.int32],
+    labels: NDArray[np.int64],
+    counts: Counts,
+) -> Living:
+    """A living index from arrays with a row per slot.
+
+    Args:
+        base: vectors.
+        spaces: routing spaces beside the original one.
+        neighbors: lists in which every slot with an id is reachable, checked [n, width].
+        entries: entry points, checked.
+        labels: ids of slots, distinct, and −1 for dead and free ones [n].
+        counts: what has happened so far.
+    """
+    n, width = neighbors.shape
     if n <= width + 1:
         width = max(width, DEGREE)  # the lists of a small graph are as short as the graph
-    labels = np.arange(n, dtype=np.int64) if state.labels is None else state.labels
-    arrays = {
-        "vectors": state.base.rows,
-        "neighbors": widened(graph.neighbors, width),
-        "parents": _core.tree_parents(graph.core),
+    parents = _parents(neighbors, entries, labels)
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": base.rows,
+        "neighbors": widened(neighbors, width),
+        "parents": parents,
+        "copies": _copies(base, parents),
         "labels": labels,
     }
-    for i, space in enumerate(state.spaces[1:]):
-        of_space = arrays_of_space(i, space)
-        arrays |= {name: of_space[name] for name in of_space if name.endswith(PER_SLOT)}
-    counts = Counts(next_id=int(labels.max()) + 1, n_when_entered=n)
+    for i, space in enumerate(spaces):
+        arrays[f"space{i}_rows"] = space.rows
+        if space.bias is not None:
+            arrays[f"space{i}_bias"] = space.bias
+    counts.n_when_entered = int((labels != -1).sum())
     buffers = with_room(arrays, n, capacity_for(n))
-    living = Living(
-        state.base, state.spaces[1:], buffers, padded_entries(graph.entries), n, counts
-    )
-    return served(living, state)
+    return Living(base, tuple(spaces), buffers, padded_entries(entries), n, counts)
 
 
-def empty_living(dim: int, metric: Metric, degree: int) -> IndexState:
+def _parents(
+    neighbors: NDArray[np.int32], entries: NDArray[np.int32], labels: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """Parents in a tree that reaches every slot with an id [n]."""
+    if len(entries):
+        return _core.tree_parents(_core.Graph(aligned(neighbors), entries, []), labels)
+    if (labels != -1).any():
+        raise ValueError("expected entries of a graph with vertices, got none")
+    return np.full(len(labels), -1, dtype=np.int32)
+
+
+def _copies(base: BaseVectors, parents: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """1 for vertices whose vector equals that of their parent in the tree [n]."""
+    copies = np.zeros(len(parents), dtype=np.uint8)
+    for begin in range(0, len(parents), BLOCK):
+        part = slice(begin, begin + BLOCK)
+        equal = (base.rows[part] == base.rows[parents[part]]).all(axis=1)
+        copies[part] = equal & (parents[part] >= 0)
+    return copies
+
+
+def empty_state(dim: int, metric: Metric, degree: int) -> IndexState:
     """The state of an index without vectors."""
     base = BaseVectors(np.zeros((0, padded_dim(dim)), dtype=np.float32), dim, metric)
-    arrays = {
-        "vectors": base.rows,
-        "neighbors": np.zeros((0, degree), dtype=np.int32),
-        "parents": np.zeros(0, dtype=np.int32),
-        "labels": np.zeros(0, dtype=np.int64),
-    }
-    entries = padded_entries(np.zeros(0, dtype=np.int32))
-    living = Living(base, (), with_room(arrays, 0, capacity_for(0)), entries, 0, Counts())
-    return served(living)
+    lists, none = np.zeros((0, degree), dtype=np.int32), np.zeros(0, dtype=np.int32)
+    return served(reopened(base, (), lists, none, none.astype(np.int64), Counts()))
 
 
 def served(living: Living, like: IndexState | None = None) -> IndexState:
@@ -88,13 +129,13 @@ def padded_entries(entries: NDArray[np.int32]) -> NDArray[np.int32]:
     return padded
 
 
-def _flat(graph: Graph) -> Graph:
-    """The bottom layer, entered where the graph is: at its entries or at its topmost layers."""
+def _flat_entries(graph: Graph) -> NDArray[np.int32]:
+    """Entry points of the bottom layer: those of the graph, and vertices of its topmost layers."""
     entries = graph.entries
     for layer in graph.upper:
         others = layer.vertices[~np.isin(layer.vertices, entries)]
-        entries = np.concatenate([entries, others])[: MAX_ENTRIES // 2]
-    return Graph(graph.neighbors, entries[:MAX_ENTRIES])
+        entries = np.concatenate([entries, others])[:N_ENTRIES]
+    return entries[:MAX_ENTRIES]
 
 
 def dense_state(state: IndexState) -> IndexState:

@@ -172,19 +172,27 @@ class IndexState:
         return replace(self, settings={**self.settings, **new}) if new else self
 
 
-def check_labels(labels: NDArray[np.int64], n_vertices: int) -> None:
-    """Refuse labels that are not int64 [n_vertices], distinct and other than −1."""
+def check_labels(
+    labels: NDArray[np.int64], n_vertices: int, *, may_be_missing: bool = False
+) -> None:
+    """Refuse labels that are not int64 [n_vertices], distinct and other than −1.
+
+    Args:
+        labels: the labels.
+        n_vertices: number of vertices.
+        may_be_missing: whether labels may be −1.
+    """
     if labels.shape != (n_vertices,) or labels.dtype != np.int64:
         got = f"{labels.dtype} {list(labels.shape)}"
         raise ValueError(f"expected labels int64 [{n_vertices}], got {got}")
-    ordered = np.sort(labels)
+    ordered = np.sort(labels[labels != -1] if may_be_missing else labels)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
         vertices = np.flatnonzero(labels == repeated[0])[:2].tolist()
         got = f"{repeated[0]} for vertices {vertices[0]} and {vertices[1]}"
         raise ValueError(f"expected distinct labels, got {got}")
     missing = np.flatnonzero(labels == -1)
-    if len(missing):
+    if len(missing) and not may_be_missing:
         raise ValueError(
             f"expected labels other than -1 (no answer), got -1 for vertex {missing[0]}"
         )

@@ -1,0 +1,99 @@
+"""Saves of an index: whole, or what changed since the last one."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.files.meta import Saved
+from l2route.files.patches import Patch
+from l2route.files.storage import StaleError, append_patch
+from l2route.state.buffers import PER_SLOT
+from l2route.state.current import Current
+from l2route.state.living import Living, Slots
+from l2route.state.persist import arrays_of, meta_of, write_state
+from l2route.state.state import IndexState
+
+
+def save(current: Current, path: Path | None) -> None:
+    """Write an index into a directory: what changed since it was saved there, or all of it.
+
+    Args:
+        current: the index. Changes wait until a living index is written; searches do not.
+        path: the directory; None for that of the last save or load.
+    """
+    target = _target(current, path)
+    if current.state.living is None:
+        state = current.state
+        current.saved = write_state(target, state)
+        current.saved_state = state
+        return
+    with current.alone():
+        state = current.state
+        assert state.living is not None
+        saved = current.saved_as(state)
+        if saved is None or saved.path != target or saved.should_fold:
+            _save_whole(current, state, target)
+            return
+        try:
+            _save_changes(current, state, state.living, saved)
+        except StaleError:
+            _save_whole(current, state, target)
+
+
+def _target(current: Current, path: Path | None) -> Path:
+    if path is not None:
+        return path.absolute()
+    if current.saved is None:
+        raise ValueError("expected a path for an index that was neither saved nor loaded, got none")
+    return current.saved.path
+
+
+def _save_whole(current: Current, state: IndexState, path: Path) -> None:
+    assert state.living is not None
+    store = state.living.store
+    changes = store.take_changes()
+    try:
+        current.saved = write_state(path, state)
+    except BaseException:
+        store.note_changes(*changes)
+        raise
+    current.saved_state = state
+
+
+def _save_changes(current: Current, state: IndexState, living: Living, saved: Saved) -> None:
+    changes = living.store.take_changes()
+    try:
+        patch = _patch(arrays_of(state), saved, *changes)
+        current.saved = append_patch(saved, meta_of(state), patch)
+    except BaseException:
+        living.store.note_changes(*changes)
+        raise
+    current.saved_state = state
+
+
+def _patch(
+    arrays: Mapping[str, NDArray[Any]], saved: Saved, changed: Slots, renewed: Slots
+) -> Patch:
+    """The rows of arrays that differ from the saved ones.
+
+    Args:
+        arrays: all arrays of the index by name.
+        saved: what is saved.
+        changed: slots whose neighbour lists have changed.
+        renewed: slots whose vectors or labels have changed.
+    """
+    rows, lengths = {}, {}
+    for name, array in arrays.items():
+        if name != "entries" and not PER_SLOT.fullmatch(name):
+            continue  # constant
+        n_saved = saved.layouts[name].shape[0]
+        new = np.arange(n_saved, len(array))
+        slots = {"neighbors": changed, "entries": np.arange(len(array))}.get(name, renewed)
+        numbers = np.union1d(slots, new).astype(np.int64)
+        rows[name] = (numbers, array[numbers])
+        lengths[name] = len(array)
+    return Patch(rows, lengths)
+
