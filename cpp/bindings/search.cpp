@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "bindings/filter.hpp"
 #include "bindings/graph.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
+#include "search/filtered.hpp"
 #include "search/queries.hpp"
 #include "search/searcher.hpp"
 
@@ -123,33 +125,30 @@ class PyPlan {
  public:
   PyPlan(std::shared_ptr<const PySearcher> from, OptionalArray<std::int64_t> labels, std::size_t k,
          std::size_t routing, std::size_t beam, std::size_t rerank, float slack,
-         std::size_t n_threads)
+         std::size_t n_threads, bool is_budgeted, const std::string& way, std::size_t n_expected,
+         std::size_t scan_rerank)
       : from_(std::move(from)),
         searcher_(from_->searcher()),
         labels_(std::move(labels)),
-        limits_{k, routing, beam, rerank, slack},
+        limits_{k,     routing,     beam,       rerank,  // in the order of Limits
+                slack, is_budgeted, n_expected, scan_rerank, way_of(way)},
         n_threads_(n_threads) {
     require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
   }
 
-  Found search(const Queries& queries) const {
+  Found search(const Queries& queries, const PyFilters& filters) const {
     const std::size_t n = query_count(queries, searcher_.dim);
     Batch batch(n, *this);
-    without_gil([&](Pulse& pulse) {
-      check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
-      searcher_.search(queries.data(), n, limits_, n_threads_, batch.answers, pulse);
-    });
+    std::vector<NoTrace> none(n);
+    answer(queries, n, filters, batch.answers, none);
     return batch.arrays();
   }
 
-  Traced trace(const Queries& queries) const {
+  Traced trace(const Queries& queries, const PyFilters& filters) const {
     const std::size_t n = query_count(queries, searcher_.dim);
     Batch batch(n, *this);
     std::vector<RecordTrace> traces(n);
-    without_gil([&](Pulse& pulse) {
-      check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
-      searcher_.search_traced(queries.data(), n, limits_, n_threads_, batch.answers, traces, pulse);
-    });
+    answer(queries, n, filters, batch.answers, traces);
     return std::tuple_cat(batch.arrays(), arrays_of(traces));
   }
 
@@ -173,6 +172,22 @@ class PyPlan {
     std::pair<std::int32_t*, Output<std::int32_t>> counts;
     Answers answers;
   };
+
+  template <class Tracer>
+  void answer(const Queries& queries, std::size_t n, const PyFilters& given, const Answers& answers,
+              std::vector<Tracer>& traces) const {
+    const std::vector<const Filter*> each = views_of(given, n, searcher_.graph.bottom.n);
+    without_gil([&](Pulse& pulse) {
+      check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
+      if (each.empty()) {
+        searcher_.search_traced(queries.data(), n, limits_, n_threads_, answers, traces, pulse);
+        return;
+      }
+      const Filters filters{each.data(), each.size()};
+      FilteredSearch<Tracer>(searcher_, limits_, filters, answers)
+          .search(queries.data(), n, n_threads_, traces, pulse);
+    });
+  }
 
   const std::shared_ptr<const PySearcher> from_;
   const Searcher& searcher_;
@@ -206,6 +221,13 @@ void bind_graph_and_rows(nb::module_& m) {
 }
 
 void bind_searcher(nb::module_& m) {
+  nb::class_<PyFilter>(m, "Filter", "Which vertices may be answers.")
+      .def(nb::init<OptionalArray<std::uint64_t>, std::size_t, OptionalArray<std::int64_t>,
+                    std::size_t>(),
+           "words"_a.none(), "n_bits"_a, "labels"_a.none() = nb::none(), "n_alive"_a = 0,
+           "words: bit v of word v / 64 for vertex v, none for all; labels: −1 does not pass; "
+           "n_alive: labels other than −1, where there are no words.")
+      .def_prop_ro("count", &PyFilter::count, "Number of vertices whose bit is set.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
                     bool, float, std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>>(),
@@ -213,12 +235,15 @@ void bind_searcher(nb::module_& m) {
            "query_matrix"_a.none(), "original"_a.none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
       .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
-                    std::size_t, std::size_t, std::size_t, float, std::size_t>(),
+                    std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
+                    const std::string&, std::size_t, std::size_t>(),
            "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
-           "n_threads"_a)
-      .def("search", &PyPlan::search, "queries"_a.noconvert(),
-           "Answer queries [n, dim] or [dim]: ids, distances, and counts of routing, rerank, hops.")
-      .def("trace", &PyPlan::trace, "queries"_a.noconvert(),
+           "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any",
+           "n_expected"_a = 0, "scan_rerank"_a = 0, "The last four matter under filters only.")
+      .def("search", &PyPlan::search, "queries"_a.noconvert(), "filters"_a = PyFilters{},
+           "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
+           "distances, and counts of routing, rerank, hops.")
+      .def("trace", &PyPlan::trace, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Search, and also return the visited vertices: offsets, vertices, hops.");
 }
 

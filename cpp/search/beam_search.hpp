@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/rows.hpp"
+#include "search/filter.hpp"
 #include "search/frontier.hpp"
 #include "search/graph.hpp"
 #include "search/visited.hpp"
@@ -42,16 +43,21 @@ struct Scratch {
   VisitedSet visited;
   SortedFrontier sorted;
   HeapFrontier heap;
+  SievedFrontier sieved;
   std::vector<VertexId> fresh;
   std::vector<VertexId> places;
   std::vector<float> scores;
   std::vector<Key> keys;
+  std::vector<Key> passing;
+  std::vector<VertexId> failing;
   std::vector<Key> best;
 
   template <class Frontier>
   Frontier& frontier() {
     if constexpr (std::is_same_v<Frontier, SortedFrontier>) {
       return sorted;
+    } else if constexpr (std::is_same_v<Frontier, SievedFrontier>) {
+      return sieved;
     } else {
       return heap;
     }
@@ -75,24 +81,31 @@ struct Slack {
 
 // One query's walk. A step has two halves, so that a thread can advance another walk while memory
 // fetches what this one prefetched. `budget` bounds the scores computed; the frontier's capacity is
-// the beam width.
-template <class Frontier, class Tracer>
+// the beam width. The gate says what a filter does to the walk.
+template <class Frontier, class Tracer, class Gate = Everything>
 class Walk {
  public:
   Walk(const GraphView& graph, Scorer& scorer, Frontier& frontier, Tracer& tracer,
-       std::size_t budget, Scratch& scratch, const Slack& slack = {})
+       std::size_t budget, Scratch& scratch, const Slack& slack = {}, const Gate& gate = {})
       : graph_(graph),
         scorer_(scorer),
         frontier_(frontier),
         tracer_(tracer),
         budget_(budget),
         slack_(slack),
+        gate_(gate),
         near_(scorer.rows().near),
         visited_(scratch.visited.reset(graph.bottom.n)) {
-    scratch.fresh.resize(graph.max_width);
-    scratch.places.resize(graph.max_width);
-    scratch.scores.resize(graph.max_width);
-    scratch.keys.resize(graph.max_width);
+    const std::size_t most =
+        Gate::kLooks ? std::max(2 * graph.max_width, Filter::kMaxSample) : graph.max_width;
+    scratch.fresh.resize(most);
+    scratch.places.resize(most);
+    scratch.scores.resize(most);
+    scratch.keys.resize(most);
+    if constexpr (Gate::kSieves) scratch.passing.resize(most);
+    if constexpr (Gate::kLooks) scratch.failing.resize(most);
+    passing_ = scratch.passing.data();
+    failing_ = scratch.failing.data();
     fresh_ = scratch.fresh.data();
     places_ = scratch.places.data();
     scores_ = scratch.scores.data();
@@ -109,6 +122,11 @@ class Walk {
 
   // Scores the entry points and descends through the upper layers.
   void start() {
+    if constexpr (Gate::kLooks) {
+      enter(gate_.filter->sample, gate_.filter->n_sample);
+      enter(graph_.entries, graph_.n_entries);
+      return;
+    }
     Key nearest = visit(graph_.entries, graph_.n_entries);
     for (const Layer& layer : graph_.upper) nearest = descend(layer, nearest);
   }
@@ -117,13 +135,18 @@ class Walk {
   // `absorb` to score, and prefetches their rows. False if the walk is over.
   bool gather() {
     if (scorer_.n_computed() >= budget_) return false;
+    if constexpr (Gate::kLooks || Gate::kSieves) {
+      if (work() >= patience_) return false;
+    }
     const auto vertex = frontier_.pop(limit_);
     if (!vertex) return false;
     ++n_hops_;
     tracer_.expand(*vertex);
     const auto at = static_cast<std::size_t>(*vertex);
     const std::size_t width = graph_.bottom.width;
-    if (near_ == nullptr) {
+    if constexpr (Gate::kLooks) {
+      look(*vertex);
+    } else if (near_ == nullptr) {
       take(graph_.bottom.row(at), width);
     } else {
       take(graph_.bottom.row(at), width, *near_, [first = at * width](std::size_t i, VertexId) {
@@ -136,16 +159,7 @@ class Walk {
   // Scores the collected vertices and returns the best key among them.
   Key absorb() {
     scorer_.score(*rows_, places_, n_fresh_, scores_);
-    Key best = std::numeric_limits<Key>::max();
-    std::size_t n = 0;
-    const std::size_t n_known = frontier_.size();
-    for (std::size_t i = 0; i < n_fresh_; ++i) {
-      const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
-      best = std::min(best, key);
-      keys_[n] = key;
-      n += key <= limit_ || n_known + n < slack_.kept;
-    }
-    frontier_.push(keys_, n);
+    const Key best = push();
     if constexpr (Frontier::kIsRanked) {
       if (slack_.k > 0 && frontier_.size() >= slack_.k) {
         limit_ = slack_.limit(frontier_.at(slack_.k - 1));
@@ -158,7 +172,98 @@ class Walk {
 
   std::size_t n_hops() const { return n_hops_; }
 
+  // Ends the walk when its work reaches this, in scores.
+  void set_patience(std::size_t patience) { patience_ = patience; }
+  bool is_out_of_patience() const { return work() >= patience_; }
+
+  // Scores computed and lists looked through, in scores.
+  std::size_t work() const { return scorer_.n_computed() + n_looked_ / kListsPerScore; }
+
  private:
+  static constexpr std::size_t kListsPerScore = 1;  // that take as long as one score
+  static constexpr std::size_t kFewestShare = 2;    // a half of a list that passes is enough
+
+  // Passes what was scored to the frontier; returns the best key.
+  Key push() {
+    Key best = std::numeric_limits<Key>::max();
+    std::size_t n = 0, n_passing = 0;
+    const std::size_t n_known = frontier_.size();
+    for (std::size_t i = 0; i < n_fresh_; ++i) {
+      const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
+      best = std::min(best, key);
+      keys_[n] = key;
+      if constexpr (Gate::kSieves) {
+        n += key <= limit_;
+        passing_[n_passing] = key;
+        n_passing +=
+            (key <= limit_ || n_known + n_passing < slack_.kept) && gate_.filter->passes(fresh_[i]);
+      } else {
+        n += key <= limit_ || n_known + n < slack_.kept;
+      }
+    }
+    if constexpr (Gate::kSieves) {
+      frontier_.push(keys_, n, passing_, n_passing);
+    } else {
+      frontier_.push(keys_, n);
+    }
+    return best;
+  }
+
+  // Scores those of a list that pass.
+  void enter(const VertexId* vertices, std::size_t n_vertices) {
+    n_fresh_ = 0;
+    rows_ = &scorer_.rows();
+    add_passing(vertices, n_vertices, budget_ - scorer_.n_computed());
+    absorb();
+  }
+
+  // Collects the neighbours that pass. If they are few, also those of the neighbours that do not
+  // pass, until there are as many as a list is long.
+  void look(VertexId vertex) {
+    const std::size_t width = graph_.bottom.width;
+    const std::size_t allowed = budget_ - scorer_.n_computed();
+    const Stamps visited = visited_;
+    const VertexId* const list = graph_.bottom.row(static_cast<std::size_t>(vertex));
+    n_fresh_ = 0;
+    rows_ = &scorer_.rows();
+    std::size_t n_seen = add_passing(list, width, allowed);
+    if (n_seen >= width / kFewestShare) return;
+    std::size_t n_failing = 0;
+    for (std::size_t i = 0; i < width; ++i) {
+      const VertexId id = load_id(list + i);
+      if (id < 0) break;
+      if (visited.contains(id)) continue;
+      graph_.bottom.prefetch(id);
+      failing_[n_failing++] = id;
+    }
+    for (std::size_t i = 0; i < n_failing && n_fresh_ < std::min(allowed, width); ++i) {
+      visited.insert(failing_[i]);
+      ++n_looked_;
+      add_passing(graph_.bottom.row(static_cast<std::size_t>(failing_[i])), width, allowed);
+    }
+  }
+
+  // Collects the unvisited vertices of a list that pass; returns how many of the list pass.
+  std::size_t add_passing(const VertexId* list, std::size_t width, std::size_t allowed) {
+    const Filter filter = *gate_.filter;
+    const Stamps visited = visited_;
+    const Rows& rows = scorer_.rows();
+    std::size_t n = n_fresh_, n_seen = 0;
+    for (std::size_t i = 0; i < width && n < allowed; ++i) {
+      const VertexId id = load_id(list + i);
+      if (id < 0) break;
+      if (!filter.passes(id)) continue;
+      ++n_seen;
+      if (!visited.insert(id)) continue;
+      rows.prefetch(id);
+      tracer_.prefetch(id);
+      fresh_[n] = id;
+      places_[n++] = id;
+    }
+    n_fresh_ = n;
+    return n_seen;
+  }
+
   // Greedy walk in an upper layer. The nearest vertex so far is the nearest of all visited, so
   // neighbours that were visited already cannot improve on it and are not scored again.
   Key descend(const Layer& layer, Key nearest) {
@@ -208,6 +313,7 @@ class Walk {
   Tracer& tracer_;
   const std::size_t budget_;
   const Slack slack_;
+  [[no_unique_address]] const Gate gate_;
   const Rows* const near_;
   Key limit_ = kNoLimit;
   const Stamps visited_;
@@ -218,6 +324,10 @@ class Walk {
   Key* keys_;
   std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
+  Key* passing_;       // keys of the fresh vertices that pass a filter
+  VertexId* failing_;  // neighbours that do not pass
+  std::size_t n_looked_ = 0;
+  std::size_t patience_ = std::numeric_limits<std::size_t>::max();
 };
 
 }  // namespace l2route

@@ -87,7 +87,15 @@ class SortedFrontier {
     next_ = std::min(next_, size_);
   }
 
+  // Makes room for n more entries, whatever the capacity was.
+  void grow(std::size_t n) {
+    if (size_ + n <= capacity_) return;
+    capacity_ = std::max(size_ + n, 2 * capacity_);
+    if (keys_.size() < capacity_) keys_.resize(capacity_);
+  }
+
   std::size_t size() const { return size_; }
+  bool is_full() const { return size_ == capacity_; }
 
   // The entry of a rank below size(); 0 is the best.
   Key at(std::size_t rank) const { return keys_[rank]; }
@@ -132,7 +140,17 @@ class HeapFrontier {
   }
 
   void push(const Key* fresh, std::size_t n) {
-    std::for_each(fresh, fresh + n, [this](Key key) { push(key); });
+    std::for_each(fresh, fresh + n, [this](Key key) {
+      if (keep(key)) wait(key);
+    });
+  }
+
+  // The same where only `passing` count for the capacity and are among the best.
+  void push(const Key* fresh, std::size_t n, const Key* passing, std::size_t n_passing) {
+    std::for_each(passing, passing + n_passing, [this](Key key) { keep(key); });
+    std::for_each(fresh, fresh + n, [this](Key key) {
+      if (kept_.size() < capacity_ || key <= kept_.front()) wait(key);
+    });
   }
 
   std::optional<VertexId> pop(Key = kNoLimit) {
@@ -158,9 +176,10 @@ class HeapFrontier {
   }
 
  private:
-  void push(Key key) {
+  // Adds a key to the best visited; returns whether it is one of them.
+  bool keep(Key key) {
     if (kept_.size() == capacity_) {
-      if (key >= kept_.front()) return;
+      if (key >= kept_.front()) return false;
       std::pop_heap(kept_.begin(), kept_.end());
       kept_.back() = key;
       std::push_heap(kept_.begin(), kept_.end());
@@ -168,6 +187,10 @@ class HeapFrontier {
       kept_.push_back(key);
       if (kept_.size() == capacity_) std::make_heap(kept_.begin(), kept_.end());
     }
+    return true;
+  }
+
+  void wait(Key key) {
     heap_.push_back(key);
     std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
   }
@@ -175,6 +198,41 @@ class HeapFrontier {
   std::size_t capacity_ = 0;
   std::vector<Key> heap_;  // min-heap of the vertices not expanded
   std::vector<Key> kept_;  // the best visited; a max-heap once it is full
+};
+
+// Two sorted arrays, for walks through vertices that do not pass a filter: `capacity` is that of
+// the best that pass, and vertices wait to be expanded while they are better than the worst of
+// those. How many wait is not limited otherwise.
+class SievedFrontier {
+ public:
+  static constexpr bool kIsRanked = true;
+
+  void reset(std::size_t capacity) {
+    passed_.reset(capacity);
+    waiting_.reset(2 * capacity);
+  }
+
+  void push(Key* fresh, std::size_t n, Key* passing, std::size_t n_passing) {
+    passed_.push(passing, n_passing);
+    waiting_.grow(n);
+    waiting_.push(fresh, n);
+    if (passed_.is_full()) waiting_.forget_beyond(passed_.at(passed_.size() - 1), 0);
+  }
+
+  void forget_beyond(Key limit, std::size_t kept) {
+    passed_.forget_beyond(limit, kept);
+    waiting_.forget_beyond(limit, 0);
+  }
+
+  std::optional<VertexId> pop(Key limit = kNoLimit) { return waiting_.pop(limit); }
+  std::optional<VertexId> peek() const { return waiting_.peek(); }
+  std::size_t size() const { return passed_.size(); }
+  Key at(std::size_t rank) const { return passed_.at(rank); }
+  void best(std::size_t count, std::vector<Key>& out) const { passed_.best(count, out); }
+
+ private:
+  SortedFrontier passed_;
+  SortedFrontier waiting_;
 };
 
 }  // namespace l2route

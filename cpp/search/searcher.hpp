@@ -12,6 +12,7 @@
 #include "search/beam_search.hpp"
 #include "search/graph.hpp"
 #include "search/queries.hpp"
+#include "search/ways.hpp"
 #include "threads/parallel.hpp"
 #include "threads/pulse.hpp"
 
@@ -24,9 +25,17 @@ struct Limits {
   std::size_t beam = 0;     // beam width; 0 for unlimited
   std::size_t rerank = 0;   // vertices reranked by true distance; 0 where scores are exact
   float slack = -1;         // walk up to 1 + slack times the k-th best distance; negative: no limit
+
+  // Under a filter:
+  bool is_budgeted = false;     // whether scores of a walk and of a scan together are bounded
+  std::size_t n_expected = 0;   // scores that a walk is known to compute; 0 if nobody measured it
+  std::size_t scan_rerank = 0;  // vertices that a scan of routing vectors reranks; 0 for a scan of
+                                // the original vectors
+  Way way = Way::any;           // the only way to answer; any for the one expected to be fastest
 };
 
-// Output arrays of a batch: ids and distances [n, k], and counts [n].
+// Output arrays of a batch: ids and distances [n, k], and counts [n]. A vertex whose label is −1 is
+// no answer.
 struct Answers {
   std::int64_t* ids;
   float* distances;
@@ -36,7 +45,7 @@ struct Answers {
   const std::int64_t* labels = nullptr;  // labels of vertices; row numbers if null
 
   std::int64_t label_of(VertexId vertex) const {
-    return labels == nullptr ? vertex : labels[static_cast<std::size_t>(vertex)];
+    return labels == nullptr ? vertex : __atomic_load_n(labels + vertex, __ATOMIC_RELAXED);
   }
 };
 
@@ -72,7 +81,6 @@ class Searcher {
     });
   }
 
- private:
   static constexpr std::size_t kStepsPerBeat = 64;
 
   struct QueryScratch {
@@ -100,6 +108,74 @@ class Searcher {
     Pulse& pulse;
   };
 
+  template <class Frontier, class Tracer, class Gate = Everything>
+  struct Lane {
+    QueryScratch& scratch;
+    Frontier& frontier;
+    Scorer scorer;
+    Walk<Frontier, Tracer, Gate> walk;
+
+    Lane(const Searcher& searcher, const float* routed, std::size_t beam, const Limits& limits,
+         Tracer& tracer, QueryScratch& own, const Gate& gate = {})
+        : scratch(own),
+          frontier(own.walk.frontier<Frontier>()),
+          scorer(searcher.routing, routed, &own.codes),
+          walk(searcher.graph, scorer, frontier, tracer, limits.routing, own.walk,
+               searcher.slack_of(limits, routed), gate) {
+      frontier.reset(beam);
+    }
+  };
+
+  // Walks with several queries in turns, from start to end.
+  template <class Lane>
+  static void walk_abreast(std::optional<Lane>* lanes, std::size_t n_lanes, Pulse& pulse) {
+    std::size_t walking[kAbreast];
+    for (std::size_t i = 0; i < n_lanes; ++i) {
+      lanes[i]->walk.start();
+      walking[i] = i;
+    }
+    for (std::size_t n = n_lanes, step = 1; n > 0; ++step) {
+      if (step % kStepsPerBeat == 0) pulse.beat();
+      std::size_t n_left = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        if (lanes[walking[i]]->walk.gather()) walking[n_left++] = walking[i];
+      }
+      n = n_left;
+      for (std::size_t i = 0; i < n; ++i) lanes[walking[i]]->walk.absorb();
+    }
+  }
+
+  // Pads a query and maps it into the routing space.
+  const float* prepare(const float* query, QueryScratch& scratch) const {
+    pad(query, scratch.query);
+    return route_query(scratch);
+  }
+
+  // Reranks by the original vectors, if there are any, and writes the answers of query i.
+  void finish(QueryScratch& scratch, const Limits& limits, std::size_t i,
+              const Answers& answers) const {
+    std::vector<Key>& best = scratch.walk.best;
+    answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
+    if (original) rerank(scratch, best);
+    write(best, limits.k, i, answers);
+  }
+
+  // Writes the answers of query i: the k best by true distance whose labels are not −1.
+  void write(const std::vector<Key>& best, std::size_t k, std::size_t i,
+             const Answers& answers) const {
+    std::int64_t* const ids = answers.ids + i * k;
+    float* const distances = answers.distances + i * k;
+    std::size_t n_found = 0;
+    for (std::size_t rank = 0; rank < best.size() && n_found < k; ++rank) {
+      ids[n_found] = answers.label_of(vertex_of(best[rank]));
+      distances[n_found] = distance_of(score_of(best[rank]));
+      n_found += ids[n_found] != -1;
+    }
+    std::fill(ids + n_found, ids + k, -1);
+    std::fill(distances + n_found, distances + k, std::numeric_limits<float>::infinity());
+  }
+
+ private:
   // Frontiers never need more room than there are vertices.
   template <class Tracer>
   void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
@@ -116,67 +192,22 @@ class Searcher {
   }
 
   template <class Frontier, class Tracer>
-  struct Lane {
-    QueryScratch& scratch;
-    Frontier& frontier;
-    Scorer scorer;
-    Walk<Frontier, Tracer> walk;
-
-    Lane(const Searcher& searcher, const float* routed, std::size_t beam, const Limits& limits,
-         Tracer& tracer, QueryScratch& own)
-        : scratch(own),
-          frontier(own.walk.frontier<Frontier>()),
-          scorer(searcher.routing, routed, &own.codes),
-          walk(searcher.graph, scorer, frontier, tracer, limits.routing, own.walk,
-               searcher.slack_of(limits, routed)) {
-      frontier.reset(beam);
-    }
-  };
-
-  template <class Frontier, class Tracer>
   void walk(const Batch<Tracer>& batch, std::size_t beam, const Limits& limits,
             const Answers& answers) const {
     QueryScratch* const scratch = own_scratch();
     std::optional<Lane<Frontier, Tracer>> lanes[kAbreast];
-    std::size_t walking[kAbreast];
     for (std::size_t i = 0; i < batch.n; ++i) {
-      pad(batch.queries + i * dim, scratch[i].query);
-      const float* routed = route_query(scratch[i]);
+      const float* routed = prepare(batch.queries + i * dim, scratch[i]);
       lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i]);
-      lanes[i]->walk.start();
-      walking[i] = i;
     }
-    for (std::size_t n = batch.n, step = 1; n > 0; ++step) {
-      if (step % kStepsPerBeat == 0) batch.pulse.beat();
-      std::size_t n_left = 0;
-      for (std::size_t i = 0; i < n; ++i) {
-        if (lanes[walking[i]]->walk.gather()) walking[n_left++] = walking[i];
-      }
-      n = n_left;
-      for (std::size_t i = 0; i < n; ++i) lanes[walking[i]]->walk.absorb();
+    walk_abreast(lanes, batch.n, batch.pulse);
+    for (std::size_t i = 0; i < batch.n; ++i) {
+      const std::size_t at = batch.first + i;
+      answers.n_routing[at] = static_cast<std::int32_t>(lanes[i]->scorer.n_computed());
+      answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
+      lanes[i]->frontier.best(original ? limits.rerank : limits.k, scratch[i].walk.best);
+      finish(scratch[i], limits, at, answers);
     }
-    for (std::size_t i = 0; i < batch.n; ++i) finish(*lanes[i], limits, batch.first + i, answers);
-  }
-
-  template <class Frontier, class Tracer>
-  void finish(Lane<Frontier, Tracer>& lane, const Limits& limits, std::size_t i,
-              const Answers& answers) const {
-    answers.n_routing[i] = static_cast<std::int32_t>(lane.scorer.n_computed());
-    answers.n_hops[i] = static_cast<std::int32_t>(lane.walk.n_hops());
-
-    std::vector<Key>& best = lane.scratch.walk.best;
-    lane.frontier.best(original ? limits.rerank : limits.k, best);
-    answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
-    if (original) rerank(lane.scratch, best);
-    std::int64_t* const ids = answers.ids + i * limits.k;
-    float* const distances = answers.distances + i * limits.k;
-    const std::size_t n_found = std::min(limits.k, best.size());
-    for (std::size_t rank = 0; rank < n_found; ++rank) {
-      ids[rank] = answers.label_of(vertex_of(best[rank]));
-      distances[rank] = distance_of(score_of(best[rank]));
-    }
-    std::fill(ids + n_found, ids + limits.k, -1);
-    std::fill(distances + n_found, distances + limits.k, std::numeric_limits<float>::infinity());
   }
 
   // Distance in the metric's convention; rounded unit vectors may be slightly longer than 1.

@@ -16,6 +16,8 @@ struct Stamps {
   std::uint8_t* stamps;
   std::uint8_t stamp;
 
+  bool contains(VertexId vertex) const { return stamps[static_cast<std::size_t>(vertex)] == stamp; }
+
   // Marks a vertex as visited; returns whether it was not.
   bool insert(VertexId vertex) const {
     std::uint8_t& own = stamps[static_cast<std::size_t>(vertex)];

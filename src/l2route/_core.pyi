@@ -31,6 +31,18 @@ class Rows:
     def scores(self, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
         """Score all rows against a padded query [width]; smaller is nearer."""
 
+class Filter:
+    """Which vertices may be answers."""
+
+    def __init__(self, words: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, n_bits: int, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, n_alive: int = 0) -> None:
+        """
+        words: bit v of word v / 64 for vertex v, none for all; labels: −1 does not pass; n_alive: labels other than −1, where there are no words.
+        """
+
+    @property
+    def count(self) -> int:
+        """Number of vertices whose bit is set."""
+
 class Searcher:
     """Beam search over one graph in one routing space."""
 
@@ -39,14 +51,15 @@ class Searcher:
 class Plan:
     """A search with fixed limits, labels and threads."""
 
-    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int) -> None: ...
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, *, is_budgeted: bool = False, way: str = 'any', n_expected: int = 0, scan_rerank: int = 0) -> None:
+        """The last four matter under filters only."""
 
-    def search(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32]]:
+    def search(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32]]:
         """
-        Answer queries [n, dim] or [dim]: ids, distances, and counts of routing, rerank, hops.
+        Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, distances, and counts of routing, rerank, hops.
         """
 
-    def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)]) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
+    def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
         """Search, and also return the visited vertices: offsets, vertices, hops."""
 
 def breadth_first_order(graph: Graph) -> NDArray[numpy.int32]:

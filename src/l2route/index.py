@@ -21,9 +21,6 @@ from l2route.graph.graph import Graph
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES
 from l2route.search.base import BaseVectors
 from l2route.search.codes import Compression
-from l2route.search.limits import Limits, check_alone
-from l2route.search.result import SearchResult
-from l2route.search.searcher import Plan, Searcher
 from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation, warn_of_doubts
@@ -32,6 +29,7 @@ from l2route.state.build import build_state
 from l2route.state.current import Current
 from l2route.state.info import info
 from l2route.state.persist import read_state, write_state
+from l2route.state.searching import Searching
 from l2route.state.state import IndexState
 from l2route.training.options import LearnKeywords, LearnOptions, with_keywords
 
@@ -40,7 +38,7 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 
-class RoutingIndex:
+class RoutingIndex(Searching):
     """A similarity graph over vectors that answers queries.
 
     Any number of threads may search, call `info` and `save`, also while another thread changes the
@@ -62,7 +60,7 @@ class RoutingIndex:
         labels: NDArray[np.int64] | None = None,
         validation: Validation | None = None,
     ) -> None:
-        self._current = Current(IndexState.of(base, graph, spaces, labels, validation))
+        super().__init__(Current(IndexState.of(base, graph, spaces, labels, validation)))
 
     @classmethod
     def build(
@@ -142,82 +140,6 @@ class RoutingIndex:
 
     def __len__(self) -> int:
         return self.graph.n_vertices
-
-    def search(
-        self,
-        queries: object,
-        k: int = 10,
-        *,
-        budget: int | None = None,
-        ef: int | None = None,
-        slack: float | None = None,
-        rerank: int | None = None,
-        recall: float | None = None,
-        space: str | None = None,
-        n_threads: int = 0,
-        trace: bool = False,
-    ) -> SearchResult:
-        """Find the k nearest neighbours of each query.
-
-        A walk ends at the first of budget, ef and slack that it meets. Without any of them the
-        budget is 256, or twice the cost of rerank and projection if that is more.
-
-        Args:
-            queries: [n_queries, dim], or one query [dim].
-            k: answers per query; ids −1 and distances inf where fewer are found.
-            budget: distance computations per query in units of the original dimension, rerank and
-                projection included; never exceeded.
-            ef: beam width, as in hnswlib and faiss.
-            slack: the walk ends when the next vertex is farther than 1 + slack times the k-th
-                best: 0.1 is a tenth farther. Compared with one beam width for all, queries with
-                many vectors nearby take longer and others end sooner. Not available under ip.
-            rerank: true distances per query at the end, in spaces whose scores are not true
-                distances. Default: the space's own `rerank`, at least k, with a budget or without
-                any limit; otherwise 2k with a slack, and the whole beam with an ef alone.
-            recall: recall@k to reach, in place of budget, ef, slack and rerank: see `setting`.
-            space: name of the space to route in; by default the last of `spaces`.
-            n_threads: threads to use; 0 for all cores.
-            trace: whether to record the vertices visited, by row number.
-        """
-        limits = Limits(budget, ef, slack, rerank)
-        return self._plan(k, limits, recall, space, n_threads)(queries, trace)
-
-    def plan(
-        self,
-        k: int = 10,
-        *,
-        budget: int | None = None,
-        ef: int | None = None,
-        slack: float | None = None,
-        rerank: int | None = None,
-        recall: float | None = None,
-        space: str | None = None,
-        n_threads: int = 0,
-    ) -> Plan:
-        """Prepare a search for queries that arrive one at a time; arguments as in `search`.
-
-        A plan belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress`
-        it still answers as before, so make a new one.
-        """
-        return self._plan(k, Limits(budget, ef, slack, rerank), recall, space, n_threads)
-
-    def _plan(
-        self, k: int, limits: Limits, recall: float | None, space: str | None, n_threads: int
-    ) -> Plan:
-        state = self._current.state
-        searcher = state.searcher(space)
-        if recall is not None:
-            check_alone(recall, limits)
-            limits = self._current.setting(state, searcher, recall, k, n_threads).limits
-        return searcher.plan(k, limits=limits, n_threads=n_threads, labels=state.labels)
-
-    def rows_of(self, ids: object) -> NDArray[np.int64]:
-        """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
-        return self._current.state.rows_of(ids)
-
-    def searcher(self, space: str | None = None) -> Searcher:
-        """The searcher of a space; by default that of the last space."""
-        return self._current.state.searcher(space)
 
     def learn(
         self,

@@ -33,6 +33,11 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
     budget or without any limit the space's own `rerank`, at least k; otherwise 2k with a slack, and
     the whole beam with an ef alone."""
 
+    @property
+    def is_budgeted(self) -> bool:
+        """Whether the number of distance computations is bounded, by default or not."""
+        return self.budget is not None or (self.ef is None and self.slack is None)
+
     def resolve(self, space: RoutingSpace, k: int) -> tuple[int, int, int, float]:
         """Check the limits and fill in all defaults. It runs in every search, so it is fast.
 

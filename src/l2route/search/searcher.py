@@ -1,6 +1,8 @@
 """Beam search of one graph in one routing space, within limits."""
 
+from collections.abc import Sequence
 from operator import index as index_of
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,9 @@ SHARE_FOR_ANSWERS = 4
 """Answers of one call take at most this fraction (a quarter) of free memory: the index needs some,
 and callers copy answers."""
 FLOAT32 = np.dtype(np.float32)
+Way = Literal["any", "scan", "look", "sieve"]
+"""How to answer a query under a filter: scan what passes, walk on what passes and look through the
+rest, walk through the rest, or whatever is expected to be fastest."""
 
 
 def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
@@ -43,10 +48,16 @@ class Plan:
     does.
     """
 
-    __slots__ = ("_core", "_costs", "dim", "k")
+    __slots__ = ("_core", "_costs", "_filters", "dim", "k")
 
-    def __init__(self, core: _core.Plan, k: int, costs: tuple[int, int, int]) -> None:
-        self._core, self._costs, self.k = core, costs, k
+    def __init__(
+        self,
+        core: _core.Plan,
+        k: int,
+        costs: tuple[int, int, int],
+        filters: Sequence[_core.Filter],
+    ) -> None:
+        self._core, self._costs, self.k, self._filters = core, costs, k, filters
         self.dim = costs[-1]
 
     def __call__(self, queries: object, trace: bool = False) -> SearchResult:
@@ -60,8 +71,8 @@ class Plan:
         if rows.size * self.k > FEW_ANSWERS * self.dim:
             self._check_memory(rows.size // self.dim)
         if not trace:
-            return SearchResult(*self._core.search(rows), *self._costs)
-        found = self._core.trace(rows)
+            return SearchResult(*self._core.search(rows, self._filters), *self._costs)
+        found = self._core.trace(rows, self._filters)
         return SearchResult(*found[:3], *self._costs, Trace(*found[3:]))
 
     def _rows(self, queries: object) -> NDArray[np.float32]:
@@ -128,6 +139,9 @@ class Searcher:
         limits: Limits,
         n_threads: int = 0,
         trace: bool = False,
+        filters: Sequence[_core.Filter] = (),
+        way: Way = "any",
+        scan_rerank: int = 0,
     ) -> SearchResult:
         """Answer queries within limits.
 
@@ -137,8 +151,20 @@ class Searcher:
             limits: when walks end; `Limits()` for the default budget.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited.
+            filters: none, one for all queries, or one for each.
+            way: how to answer under a filter.
+            scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
+                original vectors.
         """
-        return self.plan(k, limits=limits, n_threads=n_threads)(queries, trace)
+        plan = self.plan(
+            k,
+            limits=limits,
+            n_threads=n_threads,
+            filters=filters,
+            way=way,
+            scan_rerank=scan_rerank,
+        )
+        return plan(queries, trace)
 
     def plan(
         self,
@@ -147,6 +173,10 @@ class Searcher:
         limits: Limits,
         n_threads: int = 0,
         labels: NDArray[np.int64] | None = None,
+        filters: Sequence[_core.Filter] = (),
+        way: Way = "any",
+        n_expected: int = 0,
+        scan_rerank: int = 0,
     ) -> Plan:
         """Prepare searches with the same limits.
 
@@ -155,6 +185,12 @@ class Searcher:
             limits: when walks end; `Limits()` for the default budget.
             n_threads: threads to use; 0 for all cores.
             labels: ids of the vertices in answers [n]; row numbers by default.
+            filters: none, one for all queries, or one for each.
+            way: how to answer under a filter.
+            n_expected: vertices that a walk with these limits is known to score under a filter;
+                0 if it was not measured.
+            scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
+                original vectors.
         """
         k, n_threads = index_of(k), index_of(n_threads)
         if n_threads < 0:
@@ -162,5 +198,18 @@ class Searcher:
         if n_threads > MAX_THREADS:
             n_threads = MAX_THREADS
         routing, beam, rerank, slack = limits.resolve(self.space, k)
-        core = _core.Plan(self._core, labels, k, routing, beam, rerank, slack, n_threads)
-        return Plan(core, k, self._costs)
+        core = _core.Plan(
+            self._core,
+            labels,
+            k,
+            routing,
+            beam,
+            rerank,
+            slack,
+            n_threads,
+            is_budgeted=limits.is_budgeted,
+            way=way,
+            n_expected=n_expected,
+            scan_rerank=scan_rerank,
+        )
+        return Plan(core, k, self._costs, filters)

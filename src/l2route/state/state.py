@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.filter import slots_by_label
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss, Setting
 from l2route.search.space import RoutingSpace, original_space
@@ -114,6 +115,25 @@ class IndexState:
         if space not in self.searchers:
             raise ValueError(f"expected a space of {', '.join(self.searchers)}, got {space!r}")
         return self.searchers[space]
+
+    @property
+    def n_slots(self) -> int:
+        """Number of rows: a state has a slot per vector."""
+        return self.graph.n_vertices
+
+    @property
+    def version(self) -> int:
+        """0: a state is never changed in place."""
+        return 0
+
+    @property
+    def is_living(self) -> bool:
+        """False: a state is never changed in place."""
+        return False
+
+    def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row numbers of the vectors with these ids [n]; −1 for ids that there are not."""
+        return slots_by_label(self.labels, self.n_slots, ids)
 
     def rivals(self, dim: int | None) -> list[RoutingSpace]:
         """Spaces that a learned space must beat, beside the plain space of its dimension.

@@ -1,0 +1,102 @@
+// `_core.Filter`: a bitmap that keeps its arrays alive.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/arrays.hpp"
+#include "search/filter.hpp"
+#include "search/ways.hpp"
+
+namespace l2route {
+
+class PyFilter {
+ public:
+  PyFilter(OptionalArray<std::uint64_t> words, std::size_t n_bits,
+           OptionalArray<std::int64_t> labels, std::size_t n_alive)
+      : words_(std::move(words)), labels_(std::move(labels)) {
+    require(!words_ || words_->shape(0) == (n_bits + 63) / 64, "a word per 64 bits");
+    view_.n_bits = n_bits;
+    view_.count = n_alive;
+    if (labels_) view_.labels = labels_->data();
+    if (words_) set_words();
+    std::vector<VertexId> buffer;
+    std::size_t rank = 0, next = 0;
+    const std::size_t n_sample = std::min(Filter::kMaxSample, view_.count);
+    const bool is_few = words_ && view_.count <= n_bits / kFewShare;
+    if (is_few) few_.reserve(view_.count);
+    view_.each_block(n_bits, buffer, [&](const VertexId* ids, std::size_t n) {
+      if (is_few) few_.insert(few_.end(), ids, ids + n);
+      for (; next < n_sample && place(next, n_sample) < rank + n; ++next) {
+        sample_.push_back(ids[place(next, n_sample) - rank]);
+      }
+      rank += n;
+    });
+    if (is_few) view_.few = few_.data();
+    view_.sample = sample_.data();
+    view_.n_sample = sample_.size();
+  }
+  PyFilter(const PyFilter&) = delete;  // its view points into it
+  PyFilter& operator=(const PyFilter&) = delete;
+
+  const Filter& view() const { return view_; }
+  std::size_t count() const { return view_.count; }
+
+ private:
+  static constexpr std::size_t kFewShare = 8;  // a list is kept where at most an eighth passes
+
+  void set_words() {
+    view_.words = words_->data();
+    const std::size_t n_words = words_->shape(0), rest = view_.n_bits % 64;
+    require(rest == 0 || view_.words[n_words - 1] >> rest == 0, "no bits beyond the last vertex");
+    view_.count = 0;
+    for (std::size_t i = 0; i < n_words; ++i) {
+      view_.count += static_cast<std::size_t>(std::popcount(view_.words[i]));
+    }
+  }
+
+  // Rank of a member of the sample among the vertices that pass.
+  std::size_t place(std::size_t member, std::size_t n_sample) const {
+    return (2 * member + 1) * view_.count / (2 * n_sample);
+  }
+
+  OptionalArray<std::uint64_t> words_;
+  OptionalArray<std::int64_t> labels_;
+  std::vector<VertexId> few_;
+  std::vector<VertexId> sample_;
+  Filter view_;
+};
+
+using PyFilters = std::vector<std::shared_ptr<const PyFilter>>;
+
+// None, one for all queries, or one for each.
+inline std::vector<const Filter*> views_of(const PyFilters& filters, std::size_t n_queries,
+                                           std::size_t n_vertices) {
+  require(filters.size() <= 1 || filters.size() == n_queries,
+          "one filter or " + std::to_string(n_queries) + ", one per query, got " +
+              std::to_string(filters.size()));
+  std::vector<const Filter*> views;
+  for (const auto& filter : filters) {
+    require(filter != nullptr && filter->view().n_bits <= n_vertices,
+            "filters of at most " + std::to_string(n_vertices) + " bits");
+    views.push_back(&filter->view());
+  }
+  return views;
+}
+
+inline Way way_of(const std::string& name) {
+  if (name == "any") return Way::any;
+  if (name == "scan") return Way::scan;
+  if (name == "look") return Way::look;
+  if (name == "sieve") return Way::sieve;
+  throw std::invalid_argument("expected way any, scan, look or sieve, got '" + name + "'");
+}
+
+}  // namespace l2route

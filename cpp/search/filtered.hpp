@@ -1,0 +1,248 @@
+// Searches under filters: for every query the way that is expected to be fastest.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "search/filter.hpp"
+#include "search/searcher.hpp"
+#include "search/ways.hpp"
+#include "threads/parallel.hpp"
+
+namespace l2route {
+
+// One filter for all queries, or one for each.
+struct Filters {
+  const Filter* const* each = nullptr;
+  std::size_t n = 0;
+
+  const Filter& of(std::size_t query) const { return *each[n == 1 ? 0 : query]; }
+};
+
+template <class Tracer>
+class FilteredSearch {
+ public:
+  FilteredSearch(const Searcher& searcher, const Limits& limits, const Filters& filters,
+                 const Answers& answers)
+      : searcher_(searcher),
+        limits_(limits),
+        filters_(filters),
+        answers_(answers),
+        n_(searcher.graph.bottom.n) {}
+
+  void search(const float* queries, std::size_t n, std::size_t n_threads,
+              std::vector<Tracer>& traces, Pulse& pulse) const {
+    constexpr std::size_t abreast = Searcher::kAbreast;
+    parallel_for((n + abreast - 1) / abreast, n_threads, pulse, [&](std::size_t group) {
+      const std::size_t first = group * abreast;
+      const Batch batch{queries + first * searcher_.dim, first, std::min(abreast, n - first),
+                        traces.data() + first, pulse};
+      answer(batch);
+    });
+  }
+
+ private:
+  using Batch = Searcher::Batch<Tracer>;
+  using QueryScratch = Searcher::QueryScratch;
+
+  // What is left to do for one query, and what was done.
+  struct Task {
+    const Filter* filter = nullptr;
+    const float* routed = nullptr;
+    Way way = Way::any;  // any: done
+    std::size_t n_scored = 0;
+    std::size_t n_hops = 0;
+    std::size_t n_work = 0;  // of walks, in scores
+  };
+
+  void answer(const Batch& batch) const {
+    QueryScratch* const scratch = Searcher::own_scratch();
+    Task tasks[Searcher::kAbreast];
+    for (std::size_t i = 0; i < batch.n; ++i) {
+      tasks[i].routed = searcher_.prepare(batch.queries + i * searcher_.dim, scratch[i]);
+      tasks[i].filter = &filters_.of(batch.first + i);
+      tasks[i].way = first_way(tasks[i]);
+    }
+    for (std::size_t i = 0; i < batch.n; ++i) {
+      while (tasks[i].way != Way::any) step(batch, tasks, scratch, i);
+    }
+  }
+
+  // Takes query i one way. Others that go the same way walk beside it.
+  void step(const Batch& batch, Task* tasks, QueryScratch* scratch, std::size_t i) const {
+    const Way way = tasks[i].way;
+    if (way == Way::scan) {
+      scan(batch, tasks[i], scratch[i], i);
+      return;
+    }
+    std::size_t members[Searcher::kAbreast], n = 0;
+    for (std::size_t j = i; j < batch.n; ++j) {
+      if (tasks[j].way == way) members[n++] = j;
+    }
+    const std::size_t widest = std::max({limits_.beam, limits_.k, limits_.rerank});
+    const std::size_t beam = limits_.beam == 0 ? n_ : std::min(widest, n_);
+    const bool is_sorted =
+        limits_.beam != 0 && (beam <= SortedFrontier::kMaxCapacity || limits_.slack >= 0);
+    if (way == Way::look) {
+      is_sorted ? walk<SortedFrontier, LookThrough>(batch, tasks, scratch, members, n, beam)
+                : walk<HeapFrontier, LookThrough>(batch, tasks, scratch, members, n, beam);
+    } else {
+      is_sorted ? walk<SievedFrontier, Sieve>(batch, tasks, scratch, members, n, beam)
+                : walk<HeapFrontier, Sieve>(batch, tasks, scratch, members, n, beam);
+    }
+  }
+
+  template <class Frontier, class Gate>
+  void walk(const Batch& batch, Task* tasks, QueryScratch* scratch, const std::size_t* members,
+            std::size_t n_members, std::size_t beam) const {
+    std::optional<Searcher::Lane<Frontier, Tracer, Gate>> lanes[Searcher::kAbreast];
+    for (std::size_t m = 0; m < n_members; ++m) {
+      const std::size_t i = members[m];
+      Limits left = limits_;
+      left.routing -= std::min(left.routing, limits_.is_budgeted ? tasks[i].n_scored : 0);
+      lanes[m].emplace(searcher_, tasks[i].routed, beam, left, batch.traces[i], scratch[i],
+                       Gate{tasks[i].filter});
+      lanes[m]->walk.set_patience(patience(tasks[i]));
+    }
+    Searcher::walk_abreast(lanes, n_members, batch.pulse);
+    for (std::size_t m = 0; m < n_members; ++m) {
+      Task& task = tasks[members[m]];
+      const auto& walked = lanes[m]->walk;
+      task.n_scored += lanes[m]->scorer.n_computed();
+      task.n_hops += walked.n_hops();
+      task.n_work += walked.work();
+      const std::size_t n_wanted = std::min(limits_.k, task.filter->count);
+      const bool is_done = !walked.is_out_of_patience() && lanes[m]->frontier.size() >= n_wanted;
+      task.way = is_done ? Way::any : next_way(task);
+      if (task.way != Way::any) continue;
+      QueryScratch& own = scratch[members[m]];
+      lanes[m]->frontier.best(searcher_.original ? limits_.rerank : limits_.k, own.walk.best);
+      count(task, batch.first + members[m]);
+      searcher_.finish(own, limits_, batch.first + members[m], answers_);
+    }
+  }
+
+  void count(const Task& task, std::size_t at) const {
+    answers_.n_routing[at] = static_cast<std::int32_t>(task.n_scored);
+    answers_.n_hops[at] = static_cast<std::int32_t>(task.n_hops);
+  }
+
+  bool scans_original() const { return searcher_.original && limits_.scan_rerank == 0; }
+
+  // Scores everything that passes.
+  void scan(const Batch& batch, Task& task, QueryScratch& scratch, std::size_t i) const {
+    const bool is_original = scans_original();
+    const Rows& rows = is_original ? *searcher_.original : searcher_.routing;
+    Scorer scorer(rows, is_original ? scratch.query.data() : task.routed, &scratch.codes);
+    const bool reranks = searcher_.original && !is_original;
+    const std::size_t kept =
+        std::min(std::max(limits_.k, reranks ? limits_.scan_rerank : 0), task.filter->count);
+    if (kept <= SortedFrontier::kMaxCapacity) {
+      score_all(scorer, *task.filter, scratch, scratch.walk.sorted, kept, batch, i);
+    } else {
+      score_all(scorer, *task.filter, scratch, scratch.walk.heap, kept, batch, i);
+    }
+    const std::size_t at = batch.first + i;
+    task.way = Way::any;
+    if (!is_original) task.n_scored += scorer.n_computed();
+    count(task, at);
+    if (reranks) {
+      searcher_.finish(scratch, limits_, at, answers_);
+    } else {
+      answers_.n_rerank[at] = static_cast<std::int32_t>(is_original ? scorer.n_computed() : 0);
+      searcher_.write(scratch.walk.best, limits_.k, at, answers_);
+    }
+  }
+
+  template <class Frontier>
+  void score_all(Scorer& scorer, const Filter& filter, QueryScratch& scratch, Frontier& frontier,
+                 std::size_t kept, const Batch& batch, std::size_t i) const {
+    scratch.walk.best.clear();
+    if (kept == 0) return;
+    frontier.reset(kept);
+    Tracer& tracer = batch.traces[i];
+    std::vector<Key>& keys = scratch.walk.keys;
+    const VertexId* waiting = nullptr;  // prefetched
+    std::size_t n_waiting = 0, n_blocks = 0;
+    const auto score_waiting = [&] {
+      if (scratch.scores.size() < n_waiting) scratch.scores.resize(n_waiting);
+      if (keys.size() < n_waiting) keys.resize(n_waiting);
+      scorer.score(waiting, n_waiting, scratch.scores.data());
+      std::size_t n = 0;
+      for (std::size_t j = 0; j < n_waiting; ++j) {
+        keys[n] = tracer.visit(waiting[j], scratch.scores[j], 0);
+        n += filter.is_alive(waiting[j]);
+      }
+      frontier.push(keys.data(), n);
+    };
+    filter.each_block(n_, scratch.ids, [&](const VertexId* ids, std::size_t n) {
+      for (std::size_t j = 0; j < n; ++j) scorer.rows().prefetch(ids[j]);
+      score_waiting();
+      waiting = ids;
+      n_waiting = n;
+      if (++n_blocks % Searcher::kStepsPerBeat == 0) batch.pulse.beat();
+    });
+    score_waiting();
+    frontier.best(kept, scratch.walk.best);
+  }
+
+  // Whether the budget allows a scan.
+  bool may_scan(const Task& task) const {
+    if (!limits_.is_budgeted) return true;
+    const std::size_t left = limits_.routing - std::min(limits_.routing, task.n_scored);
+    if (!scans_original()) return task.filter->count <= left;
+    return task.filter->count <= limits_.rerank + left * searcher_.routing_dim / searcher_.dim;
+  }
+
+  double scan_cost(const Task& task) const {
+    const std::size_t bytes =
+        scans_original() ? searcher_.original->bytes : searcher_.routing.bytes;
+    return static_cast<double>(task.filter->count) * scan_ns(bytes);
+  }
+
+  double expected() const {
+    if (limits_.n_expected != 0) return static_cast<double>(limits_.n_expected);
+    if (limits_.slack >= 0) return expected_scores(4 * limits_.k);
+    return expected_scores(std::max({limits_.beam, limits_.k, limits_.rerank}));
+  }
+
+  Way first_way(const Task& task) const {
+    if (limits_.way != Way::any) return limits_.way;
+    const double share = static_cast<double>(task.filter->count) / static_cast<double>(n_);
+    const double two_hops = static_cast<double>(searcher_.graph.bottom.width) *
+                            static_cast<double>(searcher_.graph.bottom.width) * share;
+    const bool is_short = scan_cost(task) <= expected() * walk_ns(searcher_.routing.bytes) ||
+                          task.filter->count <= limits_.beam || limits_.beam == 0;
+    if (may_scan(task) && (is_short || two_hops < kFewestInTwoHops)) return Way::scan;
+    return share >= kSieveShare ? Way::sieve : Way::look;
+  }
+
+  Way next_way(const Task& task) const {
+    if (limits_.way != Way::any) return Way::any;
+    if (!may_scan(task)) return Way::any;
+    return task.way == Way::sieve && patience(task, Way::look) > 0 ? Way::look : Way::scan;
+  }
+
+  // Work after which a walk is given up: all walks together take as long as the scan.
+  std::size_t patience(const Task& task) const { return patience(task, task.way); }
+  std::size_t patience(const Task& task, Way way) const {
+    if (limits_.way != Way::any) return std::numeric_limits<std::size_t>::max();
+    if (!may_scan(task)) return std::numeric_limits<std::size_t>::max();
+    const auto most = static_cast<std::size_t>(scan_cost(task) / walk_ns(searcher_.routing.bytes));
+    const std::size_t unspent = most - std::min(most, task.n_work);
+    if (way != Way::sieve) return unspent;
+    return std::min(unspent / 2, static_cast<std::size_t>(4 * expected()));
+  }
+
+  const Searcher& searcher_;
+  const Limits& limits_;
+  const Filters& filters_;
+  const Answers& answers_;
+  const std::size_t n_;
+};
+
+}  // namespace l2route
