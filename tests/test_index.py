@@ -355,12 +355,20 @@ def test_info_says_what_the_index_is() -> None:
     info = index.info()
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
-    codes = {"code_bits": 8, "inlined": False, "rerank": 32}
+    codes = {"code_bits": 8, "inlined": False, "rerank": 32, "model": None}
+    codes |= {"vertex_map": "projection"}
     floats = {"dtype": "float32", **codes}
     assert info["spaces"] == [
         {"name": "original", "dim": DIM, "scorer": "l2", "origin": 0.0, **floats},
         {"name": "pca6", "dim": 6, "scorer": "l2", "origin": 0.0, **floats},
-        {"name": "biased", "dim": DIM, "scorer": "ip", "origin": None, **floats},
+        {
+            "name": "biased",
+            "dim": DIM,
+            "scorer": "ip",
+            "origin": None,
+            **floats,
+            "vertex_map": None,
+        },
         {
             "name": "original-int8",
             "dim": DIM,

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2route.models.protocol import RoutingModel, ShiftedModel, name_of
+from l2route.models.protocol import InductiveModel, RoutingModel, ShiftedModel, name_of
 from l2route.search.layout import pad_rows
 from l2route.search.space import LEARNED, RoutingSpace
 
@@ -32,10 +32,12 @@ def space_of(
     query_matrix = None
     if dim == original_dim:
         collapse = matrix.T * scale  # [width, D]
+        readout = np.eye(dim, dtype=np.float32) * np.float32(scale)
     else:
         left, lengths, right = torch.linalg.svd(matrix, full_matrices=False)
         collapse = (lengths[:dim, None] * right[:dim]).T  # [width, dim]
-        query_matrix = np.ascontiguousarray(left[:, :dim].T.cpu().numpy() * np.float32(scale))
+        readout = left[:, :dim].cpu().numpy()  # [D, dim]
+        query_matrix = np.ascontiguousarray(readout.T * np.float32(scale))
     rows = vectors @ collapse  # [n, dim]
     offsets = bias + (vectors @ constant.T)[:, 0]  # [n]
     if isinstance(model, ShiftedModel):
@@ -44,7 +46,17 @@ def space_of(
         rows[moved] += shifts[:, :-1] @ collapse[:width]
         offsets[moved] += shifts[:, -1] + shifts[:, :-1] @ constant[0, :width]
     padded = pad_rows(rows.cpu().numpy())
-    return RoutingSpace(padded, dim, "ip", query_matrix, offsets.cpu().numpy(), LEARNED, rerank)
+    return RoutingSpace(
+        padded,
+        dim,
+        "ip",
+        query_matrix,
+        offsets.cpu().numpy(),
+        LEARNED,
+        rerank,
+        model=name_of(model),
+        vertex_map=model.vertex_map(readout, scale) if isinstance(model, InductiveModel) else None,
+    )
 
 
 def _affine_map(model: RoutingModel, dim: int, device: torch.device) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,12 @@
 """Features of vertices: their vectors, means over neighbours, in-degrees."""
 
 from dataclasses import dataclass
-from itertools import combinations_with_replacement, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph
+from l2route.search.vertex_map import features_of, log_degrees
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,10 @@ class VertexFeatures:
     """Products of two groups, axis by axis, which follow the single features; for biases only."""
     vector_scale: float
     """Length of the first group before scaling: vectors = vector_scale · rows[:, :dim] + mean."""
+    means: NDArray[np.float32]
+    """What each feature was centred by, in the order of `features_of`."""
+    lengths: NDArray[np.float32]
+    """What each block of features was divided by, in the order of `features_of`."""
 
 
 def propagate(graph: Graph, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -65,28 +69,38 @@ def vertex_features(
             they estimate the part of a vertex's score that the projection cuts off and that does
             not depend on the query.
     """
-    centred, scale = _standardised(vectors)
     means = [vectors]
     for _ in range(n_hops):
         means.append(propagate(graph, means[-1]))
-    steps = [_standardised(after - before)[0] for before, after in pairwise(means)]
     links = graph.neighbors[graph.neighbors >= 0]
     in_degree = np.bincount(links, minlength=graph.n_vertices)
-    crowding = np.linalg.norm(means[min(1, n_hops)], axis=1)
-    scalars = [_standardised(_column(s))[0] for s in (np.log1p(in_degree), crowding)]
-    weighted = [_standardised(scalar * centred)[0] for scalar in scalars]
-    groups = [centred, *steps, *weighted]
-    pairs = combinations_with_replacement(groups[:2], 2) if with_products else ()
-    products = [_standardised(one * other)[0] for one, other in pairs]
-    rows = np.concatenate([*groups, *scalars, *products], axis=1)
-    return VertexFeatures(rows, len(groups), len(scalars), len(products), scale)
+    scales = _Scales()
+    groups, singles, products = features_of(
+        means, log_degrees(in_degree), scales.standardise, with_products=with_products
+    )
+    return VertexFeatures(
+        rows=np.concatenate([*groups, *singles, *products], axis=1),
+        n_groups=len(groups),
+        n_singles=len(singles),
+        n_products=len(products),
+        vector_scale=scales.lengths[0],
+        means=np.concatenate(scales.means),
+        lengths=np.array([length or 1.0 for length in scales.lengths], dtype=np.float32),
+    )
 
 
-def _column(values: NDArray[np.generic]) -> NDArray[np.float32]:
-    return values.astype(np.float32)[:, None]
+class _Scales:
+    """Standardises blocks of features, and keeps by what."""
 
+    def __init__(self) -> None:
+        self.means: list[NDArray[np.float32]] = []
+        self.lengths: list[float] = []
 
-def _standardised(group: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
-    centred = group - group.mean(axis=0)
-    length = float(np.sqrt((centred**2).sum(axis=1).mean()))
-    return (centred / np.float32(length) if length > 0 else centred), length
+    def standardise(self, block: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Centre a block [n, width] and scale it to a root-mean-square length of 1, or of 0."""
+        mean = block.mean(axis=0)
+        centred = block - mean
+        length = float(np.sqrt((centred**2).sum(axis=1).mean()))
+        self.means.append(mean)
+        self.lengths.append(length)
+        return centred if length == 0 else np.asarray(centred / np.float32(length))

@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from l2route.models.features import VertexFeatures
 from l2route.models.start import Start
+from l2route.search.vertex_map import FilterMap
 
 NEGLIGIBLE = float(np.finfo(np.float32).eps)
 """An axis is ignored if no vector's squared coordinate along it reaches this fraction of the
@@ -58,7 +59,10 @@ class GraphFilter(nn.Module):
             matrix = np.ascontiguousarray(axes.T)
         projected = vectors @ matrix.T  # [n, d]
         bias = (-0.5 if start.scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
-        self.sharpness = sharpness
+        self.sharpness, self.features, self.axes = sharpness, features, axes
+        self.mean_bias, self.lengthwise = float(bias.mean()), None
+        if start.scorer == "l2":
+            self.lengthwise = _lengthwise(axes, projector, start.query_matrix)
         self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
         offset = torch.from_numpy(sharpness * (bias - bias.mean()))
         self.register_buffer("offset", offset, persistent=False)
@@ -92,6 +96,44 @@ class GraphFilter(nn.Module):
         weighted = torch.cat([grouped, rotated @ self.single.T], dim=1)
         n_products = self.bias.shape[0] - weighted.shape[1]  # which are in the bias only
         return self.sharpness * (functional.pad(weighted, (0, n_products)) + self.bias)
+
+    def vertex_map(self, readout: NDArray[np.float32], scale: float) -> FilterMap:
+        """The filter for any vertex, without the shifts of hubs; see `InductiveModel`."""
+        rotated = (self.matrix.T @ self.mixing).detach().numpy()  # [D, D]
+        if self.projector is not None:
+            rotated = self.projector.numpy() @ rotated
+        by, sharpness = self.lengthwise, np.float32(self.sharpness)
+        return FilterMap(
+            axes=self.axes * np.float32(scale),
+            means=self.features.means,
+            lengths=self.features.lengths,
+            weights=(self.get_buffer("origin") + self.along).detach().numpy(),
+            singles=self.single.detach().numpy().copy(),
+            out=sharpness * (rotated.T @ readout),
+            shift=np.zeros(readout.shape[1], dtype=np.float32),
+            bias=sharpness * self.bias.detach().numpy(),
+            lengthwise=None if by is None else np.sqrt(sharpness) * by,
+            constant=-self.sharpness * self.mean_bias,
+        )
+
+
+def _lengthwise(
+    axes: NDArray[np.float32],
+    projector: NDArray[np.float32] | None,
+    query_matrix: NDArray[np.float32] | None,
+) -> NDArray[np.float32]:
+    """Matrix B [d, D], or its diagonal [D], by which a vector's bias is −½|B·r|².
+
+    Args:
+        axes: principal axes, by which vectors have coordinates r [D, D].
+        projector: projector onto the axes along which vectors differ [D, D]; None if they all are.
+        query_matrix: what queries are projected by [d, D]; None for the identity.
+    """
+    if query_matrix is not None:
+        rotated = axes if projector is None else projector @ axes  # [D, D]
+        return np.asarray(query_matrix @ rotated, dtype=np.float32)
+    kept = np.ones(len(axes)) if projector is None else np.diag(axes.T @ projector @ axes)
+    return np.rint(kept).astype(np.float32)
 
 
 def _projector(

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from l2route.search.vertex_map import VertexMap
+
 
 @runtime_checkable
 class RoutingModel(Protocol):
@@ -39,6 +41,24 @@ class ShiftedModel(RoutingModel, Protocol):
 
     def shifts(self) -> tuple[NDArray[np.int64], Tensor]:
         """Vertices [h] and their shifts [h, c + 1]: of the first c columns, then of the bias."""
+        ...
+
+
+@runtime_checkable
+class InductiveModel(RoutingModel, Protocol):
+    """A model that can also compute the vectors of vertices that it has not been trained with.
+
+    Vectors can be added to an index only if its learned space is of such a model.
+    """
+
+    def vertex_map(self, readout: NDArray[np.float32], scale: float) -> VertexMap:
+        """The map from a vector and its surroundings to vertices()[0]·matrixᵀ·readout and biases.
+
+        Args:
+            readout: [dim, d]; the matrix is that of the query map, queries(x) = x·matrix + c, and
+                the biases are vertices()[1] + vertices()[0]·cᵀ.
+            scale: factor of vectors, as of queries, before they are passed to the model.
+        """
         ...
 
 

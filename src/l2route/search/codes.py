@@ -40,7 +40,7 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
         raise ValueError(f"expected a space of float32, got {space.rows.dtype}")
     smaller = replace(space, name=f"{space.name}-{compression}", is_exact=False)
     if compression == "float16":
-        return replace(smaller, rows=_to_float16(space.rows))
+        return replace(smaller, rows=half_rows(space.rows))
     if space.scorer == "l2":
         smaller = _scored_by_ip(smaller)
     return _coded(smaller, 4 if compression == "int4" else 8, seed)
@@ -58,14 +58,15 @@ def _coded(space: RoutingSpace, bits: int, seed: int) -> RoutingSpace:
     """Encode the vectors of a space that is scored by inner product."""
     dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
     check_coded_dim(dim, bits)
-    vectors, matrix = space.rows[:, : space.dim], space.query_matrix
+    vectors, matrix, by = space.rows[:, : space.dim], space.query_matrix, space.vertex_map
     if bits == 4:
         rotation = random_rotation(dim, space.dim, seed)
         vectors = vectors @ rotation.T
         matrix = rotation if matrix is None else rotation @ matrix
-    numbers, codes = encode(vectors, bits)
-    rows = pack_codes(numbers) if bits == 4 else pad_rows(numbers)
-    return replace(space, rows=rows, dim=dim, query_matrix=matrix, codes=codes)
+        by = None if by is None else by.rotated(rotation)
+    codes = fit_codes(vectors, bits)
+    rows = code_rows(vectors, codes)
+    return replace(space, rows=rows, dim=dim, query_matrix=matrix, codes=codes, vertex_map=by)
 
 
 def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
@@ -76,18 +77,28 @@ def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
 
 def to_float16(base: BaseVectors) -> BaseVectors:
     """Original vectors as half floats; reranking then returns distances to the rounded vectors."""
-    return replace(base, rows=_to_float16(base.rows))
+    return replace(base, rows=half_rows(base.rows))
 
 
-def encode(vectors: NDArray[np.float32], bits: int = 8) -> tuple[NDArray[np.uint8], Codes]:
-    """Encode vectors [n, dim]: codes [n, dim], and the offset and scale of each dimension."""
+def fit_codes(vectors: NDArray[np.float32], bits: int = 8) -> Codes:
+    """The offset and scale of each dimension, from the quantiles of vectors [n, dim]."""
     sample = vectors[:: -(-len(vectors) // N_SAMPLED)]
     low, high = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
     scale = (high - low) / LARGEST_CODES[bits]
     scale[scale == 0] = 1.0  # the dimension is constant: every code is 0
-    numbers = np.clip(np.rint((vectors - low) / scale), 0, LARGEST_CODES[bits])
-    codes = Codes(bits, low.astype(np.float32), scale.astype(np.float32))
-    return numbers.astype(np.uint8), codes
+    return Codes(bits, low.astype(np.float32), scale.astype(np.float32))
+
+
+def encode(vectors: NDArray[np.float32], codes: Codes) -> NDArray[np.uint8]:
+    """Codes of vectors [n, dim]; values out of range get the nearest code."""
+    numbers = np.rint((vectors - codes.offset) / codes.scale)
+    return np.clip(numbers, 0, LARGEST_CODES[codes.bits]).astype(np.uint8)
+
+
+def code_rows(vectors: NDArray[np.float32], codes: Codes) -> NDArray[np.uint8]:
+    """Codes of vectors [n, dim] in the padded rows of a space."""
+    numbers = encode(vectors, codes)
+    return pack_codes(numbers) if codes.bits == 4 else pad_rows(numbers)
 
 
 def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
@@ -98,8 +109,9 @@ def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
     return space.codes.offset + space.codes.scale * numbers[:, : space.dim]
 
 
-def _to_float16(rows: NDArray[Any]) -> NDArray[Any]:
-    largest = float(np.abs(rows).max())
+def half_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows as half floats; values that those cannot hold are refused."""
+    largest = float(np.abs(rows).max(initial=0))
     if largest > float(np.finfo(np.float16).max):
         raise ValueError(f"expected values that a half float can hold, got {largest:g}")
     return pad_rows(rows.astype(np.float16))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from l2route.files.memory import aligned
 from l2route.search.base import BaseVectors
 from l2route.search.space import RoutingSpace
+from l2route.search.vertex_map import FilterMap
 
 N_FITTED = 10_000
 """Largest number of vectors to fit the origin of a space on."""
@@ -28,7 +29,7 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
     if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
         return replace(space, origin=None)
     step = -(-len(base.rows) // N_FITTED)
-    vectors, matrix = base.vectors()[::step], space.query_matrix
+    vectors, matrix, by = base.vectors()[::step], space.query_matrix, space.vertex_map
     queries = (vectors if matrix is None else vectors @ matrix.T).astype(np.float64)  # [n, dim]
     if not queries.any():
         return replace(space, origin=None)
@@ -39,8 +40,8 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
     origin, tilt, constant = _origin_of(rows, queries - mean, own)
     if origin <= 0:  # rows point away from the vectors
         return replace(space, origin=None)
-    moved = space.rows.copy()
-    moved[:, : space.dim] += np.float32(tilt + origin * mean - row_mean)
+    moved, shift = space.rows.copy(), (tilt + origin * mean - row_mean).astype(np.float32)
+    moved[:, : space.dim] += shift
     constant -= tilt @ mean + 0.5 * origin * mean @ mean
     return replace(
         space,
@@ -48,6 +49,7 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
         bias=bias + np.float32(constant),
         origin=float(origin),
         is_exact=False,
+        vertex_map=by.moved(shift, float(constant)) if isinstance(by, FilterMap) else None,
     )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from l2route.data.vectors import Metric
 from l2route.search.base import BASE_TYPES, BaseVectors, Scorer
 from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.vertex_map import FilterMap, Projection, VertexMap
 
 ROW_TYPES = (*BASE_TYPES, "uint8")
 """Element types of routing vectors; uint8 holds one code, or two codes of four bits."""
@@ -76,6 +77,10 @@ class RoutingSpace:
     is_exact: bool = False
     """Whether scores are the true distances to the original vectors, so that nothing is reranked.
     True for `original_space`."""
+    model: str | None = None
+    """Name of the class of the model that it was learned by; None if it was not learned."""
+    vertex_map: VertexMap | None = None
+    """Maps vertices that come later into the space; None if that is not known."""
 
     def __post_init__(self) -> None:
         self._check_rows()
@@ -91,6 +96,8 @@ class RoutingSpace:
             )
         if self.bias is not None and self.bias.shape != (len(self.rows),):
             raise ValueError(f"expected a bias [{len(self.rows)}], got {self.bias.shape}")
+        if isinstance(self.vertex_map, FilterMap):
+            self.vertex_map.check_dims(self.original_dim, self.dim)
         names = ("query_matrix", "bias", "codes")
         changed = [name for name in names if getattr(self, name) is not None]
         if self.is_exact and changed:
@@ -139,7 +146,12 @@ def original_space(base: BaseVectors) -> RoutingSpace:
     """Routing by the original vectors: the plain graph search."""
     origins: dict[Metric, float | None] = {"l2": 0.0, "cosine": 2.0, "ip": None}
     return RoutingSpace(
-        base.rows, base.dim, base.scorer, origin=origins[base.metric], is_exact=True
+        base.rows,
+        base.dim,
+        base.scorer,
+        origin=origins[base.metric],
+        is_exact=True,
+        vertex_map=Projection(),
     )
 
 
@@ -161,4 +173,6 @@ def pca_space(base: BaseVectors, dim: int) -> RoutingSpace:
     matrix = faiss.vector_to_array(transform.A).reshape(dim, base.dim)
     rows = pad_rows(vectors @ matrix.T)
     origin = 0.0 if scorer == "l2" else None
-    return RoutingSpace(rows, dim, scorer, matrix, name=f"pca{dim}", origin=origin)
+    return RoutingSpace(
+        rows, dim, scorer, matrix, name=f"pca{dim}", origin=origin, vertex_map=Projection()
+    )

@@ -1,12 +1,30 @@
 """A routing space in an index directory: its arrays, and its entry in meta.json."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from l2route.search.codes import COMPRESSIONS
 from l2route.search.space import ROW_TYPES, Codes, RoutingSpace
+from l2route.search.vertex_map import FilterMap, Projection, VertexMap
 from l2route.state.arrays import optional_array, required_array
+
+FILTER_ARRAYS = {
+    "axes": 2,
+    "means": 1,
+    "lengths": 1,
+    "weights": 2,
+    "singles": 2,
+    "out": 2,
+    "shift": 1,
+    "bias": 1,
+}
+"""Arrays of a filter's vertex map that it always has, with their numbers of axes."""
+PROJECTED = re.compile(rf"(original|pca\d+)(-({'|'.join(COMPRESSIONS)}))?")
+"""Names of spaces whose vertices are mapped as queries are. Version 0.1 did not say which are."""
 
 
 def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
@@ -19,6 +37,11 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
         "lowest": None if codes is None else codes.offset,
         "steps": None if codes is None else codes.scale,
     }
+    by = space.vertex_map
+    if isinstance(by, FilterMap):
+        names = (*FILTER_ARRAYS, "lengthwise")
+        arrays |= {f"filter_{name}": getattr(by, name) for name in names}
+        arrays["filter_constant"] = np.array([by.constant])
     return {f"space{i}_{name}": array for name, array in arrays.items() if array is not None}
 
 
@@ -33,7 +56,15 @@ def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
         "inlined": space.inlined,
         "origin": space.origin,
         "rerank": space.rerank,
+        "model": space.model,
+        "vertex_map": _name_of(space.vertex_map),
     }
+
+
+def _name_of(vertex_map: VertexMap | None) -> str | None:
+    if vertex_map is None:
+        return None
+    return "filter" if isinstance(vertex_map, FilterMap) else "projection"
 
 
 def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> RoutingSpace:
@@ -49,7 +80,32 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         name=str(entry["name"]),
         rerank=int(entry.get("rerank", 32)),
         origin=None if entry.get("origin") is None else float(entry["origin"]),
+        model=None if entry.get("model") is None else str(entry["model"]),
+        vertex_map=_vertex_map_of(i, entry, arrays),
     )
+
+
+def _vertex_map_of(
+    i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> VertexMap | None:
+    """The vertex map of the i-th space; by its name where version 0.1 wrote it."""
+    is_projected = PROJECTED.fullmatch(str(entry["name"])) is not None
+    kind = entry.get("vertex_map", "projection" if is_projected else None)
+    if kind == "projection":
+        return Projection()
+    if kind is None:
+        return None
+    if kind != "filter":
+        raise ValueError(f"expected a vertex map projection or filter, got {kind!r}")
+    parts = {
+        name: required_array(arrays, f"space{i}_filter_{name}", ("float32",), n_axes)
+        for name, n_axes in FILTER_ARRAYS.items()
+    }
+    lengthwise = arrays.get(f"space{i}_filter_lengthwise")
+    if lengthwise is not None and lengthwise.dtype != "float32":
+        raise ValueError(f"expected space{i}_filter_lengthwise float32, got {lengthwise.dtype}")
+    (constant,) = required_array(arrays, f"space{i}_filter_constant", ("float64",), 1)
+    return FilterMap(**parts, lengthwise=lengthwise, constant=float(constant))
 
 
 def _codes_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Codes | None:

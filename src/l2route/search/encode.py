@@ -1,0 +1,80 @@
+"""Rows and biases of vertices in a routing space, also of those that come after it was made."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.search.base import BaseVectors
+from l2route.search.codes import code_rows, half_rows
+from l2route.search.layout import pad_rows
+from l2route.search.space import RoutingSpace
+from l2route.search.vertex_map import FilterMap
+
+
+def check_encodes(space: RoutingSpace) -> None:
+    """Refuse a space that new vertices cannot be mapped into."""
+    if space.vertex_map is not None:
+        return
+    if space.model is None:
+        made = "whose vertex map is not known: it was made by hand or by an older version"
+    else:
+        made = f"learned by {space.model}, which has no vertex map"
+    raise ValueError(
+        f"expected a space that new vectors can be mapped into, got {space.name}, {made}; "
+        "learn again with the default model, or leave the space out"
+    )
+
+
+def encode_vertices(
+    space: RoutingSpace,
+    base: BaseVectors,
+    lists: NDArray[np.int32],
+    slots: NDArray[np.integer[Any]],
+    in_degrees: NDArray[np.integer[Any]] | None = None,
+) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
+    """Compute the rows and biases of vertices in a space, with what the space has.
+
+    The vertices that a space was made from get the rows that they have in it, hubs excepted: those
+    have learned shifts of their own. Codes have the offset and scale of the space; values beyond
+    their range get the nearest code. A learned space looks at the neighbours of a vertex and at
+    theirs as they are now. Rows computed earlier are not changed when their surroundings are.
+
+    Args:
+        space: the space.
+        base: original vectors of all vertices, those of `slots` included.
+        lists: neighbours of all vertices, −1 where there is none [at least n, width].
+        slots: the vertices to encode [m].
+        in_degrees: their in-degrees [m]; None where nothing points to them yet, for which learned
+            spaces take an average one.
+
+    Returns:
+        Padded rows as those of the space [m, row width], and biases [m] if the space has biases.
+    """
+    check_encodes(space)
+    bias: NDArray[np.float32] | None
+    if isinstance(space.vertex_map, FilterMap):
+        vectors, bias = space.vertex_map(base, lists, slots, in_degrees)
+    else:
+        vectors, bias = _projected(space, base.rows[slots, : base.dim])
+    return _rows_of(space, vectors), bias
+
+
+def _projected(
+    space: RoutingSpace, vectors: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Vectors mapped as queries are [m, dim], and biases [m] that make inner products distances."""
+    vectors = vectors.astype(np.float32, copy=False)
+    if space.query_matrix is not None:
+        vectors = vectors @ space.query_matrix.T
+    if space.bias is None:
+        return vectors, None
+    halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
+    return vectors, halves.astype(np.float32)
+
+
+def _rows_of(space: RoutingSpace, vectors: NDArray[np.float32]) -> NDArray[Any]:
+    """Routing vectors [m, dim] as padded rows of the space's type."""
+    if space.codes is not None:
+        return code_rows(vectors, space.codes)
+    return half_rows(vectors) if space.rows.dtype == np.float16 else pad_rows(vectors)

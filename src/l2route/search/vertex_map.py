@@ -1,0 +1,178 @@
+"""Maps of vertices into a routing space, for vertices that come after it was made."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.search.base import BaseVectors
+from l2route.search.surroundings import neighborhood_means
+
+Block = NDArray[np.float32]
+"""Features of one kind [n, width]."""
+N_SINGLES = 2
+"""Single features: in-degree and density."""
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Vertices are mapped as queries are: by the query matrix, or not at all."""
+
+    def rotated(self, rotation: NDArray[np.float32]) -> "Projection":
+        """The map into a rotated space, whose query matrix is rotated as well."""
+        del rotation
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilterMap:
+    """What a filter has learned, for any vertex: see `l2route.models.graph_filter.GraphFilter`.
+
+    f(v) = (Σ weights_k∘φ_k(v) + Σ s_j(v)·singles_j)·out + shift, where φ_k and s_j are features of
+    the vertex, its neighbours and their neighbours, standardised as those that were learned from.
+    What hubs have learned for themselves is not part of it.
+    """
+
+    axes: NDArray[np.float32]
+    """Maps vectors to their scaled principal coordinates r [D, D]."""
+    means: NDArray[np.float32]
+    """Mean of each feature before it was standardised, in the order of `features_of`."""
+    lengths: NDArray[np.float32]
+    """Root-mean-square length of each block of features before it was standardised."""
+    weights: NDArray[np.float32]
+    """Weights of the groups of features by axis [n_groups, D]."""
+    singles: NDArray[np.float32]
+    """Weight vectors of the single features [2, D]."""
+    out: NDArray[np.float32]
+    """Maps weighted features into the space [D, dim]."""
+    shift: NDArray[np.float32]
+    """Added to every routing vector [dim]."""
+    bias: NDArray[np.float32]
+    """Weights of all features in the bias [n_features]."""
+    lengthwise: NDArray[np.float32] | None
+    """Matrix B [d, D], or its diagonal [D], by which the bias has −½|B·r|²; None without it."""
+    constant: float
+    """Added to every bias."""
+
+    def __post_init__(self) -> None:
+        n, groups = len(self.axes), len(self.weights)
+        n_products = 0 if len(self.bias) == groups * n + N_SINGLES else 3
+        n_features = (groups + n_products) * n + N_SINGLES
+        expected = {
+            "axes": (n, n),
+            "means": (n_features,),
+            "lengths": (groups + N_SINGLES + n_products,),
+            "weights": (max(3, groups), n),
+            "singles": (N_SINGLES, n),
+            "out": (n, len(self.shift)),
+            "shift": self.shift.shape[:1],
+            "bias": (n_features,),
+        }
+        for name, shape in expected.items():
+            got = getattr(self, name).shape
+            if got != shape:
+                raise ValueError(f"expected {name} of a filter {list(shape)}, got {list(got)}")
+        lengthwise = self.lengthwise
+        if lengthwise is not None and (lengthwise.ndim > 2 or lengthwise.shape[-1:] != (n,)):
+            got = list(lengthwise.shape)
+            raise ValueError(f"expected lengthwise of a filter [{n}] or [*, {n}], got {got}")
+
+    def check_dims(self, original_dim: int, dim: int) -> None:
+        """Refuse a space of other dimensions."""
+        if self.out.shape != (original_dim, dim):
+            expected, got = [original_dim, dim], list(self.out.shape)
+            raise ValueError(f"expected a filter that maps {expected}, got {got}")
+
+    @property
+    def n_hops(self) -> int:
+        """Number of means over means among the features."""
+        return len(self.weights) - 1 - N_SINGLES
+
+    def rotated(self, rotation: NDArray[np.float32]) -> "FilterMap":
+        """The map followed by a rotation [n_out, dim]."""
+        return replace(self, out=self.out @ rotation.T, shift=rotation @ self.shift)
+
+    def moved(self, shift: NDArray[np.float32], constant: float) -> "FilterMap":
+        """The map with a vector [dim] added to all routing vectors, a number to all biases."""
+        return replace(self, shift=self.shift + shift, constant=self.constant + constant)
+
+    def __call__(
+        self,
+        base: BaseVectors,
+        lists: NDArray[np.int32],
+        slots: NDArray[np.integer[Any]],
+        in_degrees: NDArray[np.integer[Any]] | None,
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Routing vectors [m, dim] and biases [m] of vertices; see `encode_vertices`."""
+        means = neighborhood_means(base, lists, slots, self.n_hops)
+        rotated = np.split(np.concatenate(means) @ self.axes, len(means))
+        at = self.n_hops + 1  # of the in-degree among the blocks: after the vectors and the steps
+        if in_degrees is None:
+            degree = np.full((len(slots), 1), self.means[at * len(self.axes)])
+        else:
+            degree = log_degrees(in_degrees)
+        has_products = len(self.lengths) > len(self.weights) + N_SINGLES
+        groups, singles, products = features_of(
+            rotated, degree, self._standardise(), with_products=has_products
+        )
+        weighted = sum(g * w for g, w in zip(groups, self.weights, strict=True))
+        weighted = weighted + np.concatenate(singles, axis=1) @ self.singles
+        bias = np.concatenate([*groups, *singles, *products], axis=1) @ self.bias
+        return weighted @ self.out + self.shift, bias + self._lengthwise(rotated[0])
+
+    def _lengthwise(self, rotated: Block) -> NDArray[np.float32]:
+        """Part of the biases that does not depend on neighbours [m]."""
+        if self.lengthwise is None:
+            return np.full(len(rotated), self.constant, dtype=np.float32)
+        by = self.lengthwise
+        mapped = rotated * by if by.ndim == 1 else rotated @ by.T
+        halves = 0.5 * np.einsum("nd,nd->n", mapped, mapped, dtype=np.float64)
+        return np.asarray(self.constant - halves, dtype=np.float32)
+
+    def _standardise(self) -> Callable[[Block], Block]:
+        """A function that standardises one block after another."""
+        begin, n_done = 0, 0
+
+        def standardise(block: Block) -> Block:
+            nonlocal begin, n_done
+            mean, length = self.means[begin : begin + block.shape[1]], self.lengths[n_done]
+            begin, n_done = begin + block.shape[1], n_done + 1
+            return np.asarray((block - mean) / length)
+
+        return standardise
+
+
+VertexMap = Projection | FilterMap
+
+
+def log_degrees(in_degrees: NDArray[np.integer[Any]]) -> Block:
+    """Logarithms of in-degrees, plus 1 [n, 1]."""
+    logarithms: NDArray[np.float64] = np.log1p(in_degrees)
+    return logarithms.astype(np.float32)[:, None]
+
+
+def features_of(
+    means: Sequence[Block],
+    log_degree: Block,
+    standardise: Callable[[Block], Block],
+    *,
+    with_products: bool,
+) -> tuple[list[Block], list[Block], list[Block]]:
+    """Groups of features, single features and products, each block standardised.
+
+    Args:
+        means: vectors and their means over neighbourhoods, A^i·x for i = 0, 1, … [n, dim].
+        log_degree: logarithms of in-degrees [n, 1].
+        standardise: centres and scales a block; called once for each, always in the same order.
+        with_products: whether to add products of the first two groups, axis by axis.
+    """
+    centred = standardise(means[0])
+    steps = [standardise(after - before) for before, after in pairwise(means)]
+    crowding = np.linalg.norm(means[min(1, len(means) - 1)], axis=1, keepdims=True)
+    singles = [standardise(log_degree), standardise(crowding)]
+    groups = [centred, *steps, *(standardise(single * centred) for single in singles)]
+    pairs = combinations_with_replacement(groups[:2], 2) if with_products else ()
+    return groups, singles, [standardise(one * other) for one, other in pairs]
