@@ -12,9 +12,11 @@
 
 #include "bindings/filter.hpp"
 #include "bindings/graph.hpp"
+#include "bindings/live.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
+#include "live/visit.hpp"
 #include "search/filtered.hpp"
 #include "search/queries.hpp"
 #include "search/searcher.hpp"
@@ -28,11 +30,13 @@ class PySearcher {
  public:
   PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
              std::size_t dim, bool is_cosine, float origin,
-             std::shared_ptr<const PyRows> query_matrix, std::shared_ptr<const PyRows> original)
+             std::shared_ptr<const PyRows> query_matrix, std::shared_ptr<const PyRows> original,
+             std::shared_ptr<const PyStore> store)
       : graph_(std::move(graph)),
         routing_(std::move(routing)),
         query_matrix_(std::move(query_matrix)),
-        original_(std::move(original)) {
+        original_(std::move(original)),
+        store_(std::move(store)) {
     searcher_.graph = graph_->view();
     searcher_.routing = routing_->view();
     if (query_matrix_ != nullptr) searcher_.projection = query_matrix_->view();
@@ -46,6 +50,9 @@ class PySearcher {
   }
 
   const Searcher& searcher() const { return searcher_; }
+
+  // The slots of a living index; null if the graph is constant.
+  const Store* store() const { return store_ == nullptr ? nullptr : &store_->store(); }
 
  private:
   void check_routing() const {
@@ -84,6 +91,7 @@ class PySearcher {
   std::shared_ptr<const PyRows> routing_;
   std::shared_ptr<const PyRows> query_matrix_;
   std::shared_ptr<const PyRows> original_;
+  std::shared_ptr<const PyStore> store_;
   Searcher searcher_;
 };
 
@@ -176,16 +184,19 @@ class PyPlan {
   template <class Tracer>
   void answer(const Queries& queries, std::size_t n, const PyFilters& given, const Answers& answers,
               std::vector<Tracer>& traces) const {
-    const std::vector<const Filter*> each = views_of(given, n, searcher_.graph.bottom.n);
+    std::vector<const Filter*> each = views_of(given, n, searcher_.graph.bottom.n);
     without_gil([&](Pulse& pulse) {
       check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
+      const Visit visit(from_->store());
+      if (each.empty() && visit.meets_dead()) each.push_back(&visit.live_slots());
       if (each.empty()) {
         searcher_.search_traced(queries.data(), n, limits_, n_threads_, answers, traces, pulse);
-        return;
+      } else {
+        const Filters filters{each.data(), each.size()};
+        FilteredSearch<Tracer>(searcher_, limits_, filters, answers)
+            .search(queries.data(), n, n_threads_, traces, pulse);
       }
-      const Filters filters{each.data(), each.size()};
-      FilteredSearch<Tracer>(searcher_, limits_, filters, answers)
-          .search(queries.data(), n, n_threads_, traces, pulse);
+      if (visit.may_have_seen_twice()) drop_repeated(answers, n, limits_.k);
     });
   }
 
@@ -230,9 +241,10 @@ void bind_searcher(nb::module_& m) {
       .def_prop_ro("count", &PyFilter::count, "Number of vertices whose bit is set.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
-                    bool, float, std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>>(),
+                    bool, float, std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>,
+                    std::shared_ptr<const PyStore>>(),
            "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
-           "query_matrix"_a.none(), "original"_a.none());
+           "query_matrix"_a.none(), "original"_a.none(), "store"_a.none() = nb::none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
       .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
                     std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
@@ -255,6 +267,7 @@ void bind_search(nb::module_& m) {
   m.def("normalized", &normalized, "queries"_a,
         "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
   bind_graph_and_rows(m);
+  bind_live(m);
   bind_searcher(m);
 }
 

@@ -47,6 +47,7 @@ class Repair {
         if (!links_.is_copy(child) || !rehouse_copy(child, heirs)) rehouse(child);
       }
     }
+    for (const VertexId vertex : dead) links_.set_parent(vertex, kNone);  // no list has to keep it
     replace_entries();
   }
 

@@ -31,6 +31,82 @@ class Rows:
     def scores(self, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
         """Score all rows against a padded query [width]; smaller is nearer."""
 
+def tree_parents(graph: Graph, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.int32]:
+    """
+    A parent of every vertex that lists it [n], -1 for roots: a tree from the entries. Vertices labelled -1 need not be reachable.
+    """
+
+class InsertOptions:
+    """How neighbours of new slots are chosen."""
+
+    def __init__(self, *, ef: int, n_candidates: int, degree: int, trimmed: int, alpha: float) -> None: ...
+
+class Reading:
+    """While it exists, no slot that it may see is used again."""
+
+    def __init__(self, store: Store) -> None: ...
+
+class Store:
+    """Slots of an index that changes; one thread at a time."""
+
+    def __init__(self, *, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], copies: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], n_slots: int, longest: float) -> None: ...
+
+    @property
+    def n_live(self) -> int: ...
+
+    @property
+    def n_dead(self) -> int: ...
+
+    @property
+    def n_slots(self) -> int: ...
+
+    @property
+    def room(self) -> int: ...
+
+    def slots_of(self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
+        """Slots of ids [n]; -1 for ids that are not there."""
+
+    def take(self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
+        """Slots for new ids [n]."""
+
+    def give_back(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Take back slots that nothing points to."""
+
+    def restore_ids(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Ids return to these slots, whose labels they still are."""
+
+    def kill(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Delete live slots."""
+
+    def retire(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Delete slots whose ids are in other slots by now."""
+
+    def begin_update(self) -> None: ...
+
+    def end_update(self) -> None: ...
+
+    def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+        """Choose lists and parents of new slots; nothing leads to them yet."""
+
+    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+        """Add the edges that lead to placed slots."""
+
+    def repair(self, exact: Rows, *, alpha: float, n_threads: int) -> None:
+        """Remove dead slots from the graph, as far as searches permit."""
+
+    def mend_tree(self, exact: Rows, *, alpha: float) -> None:
+        """Give live parents to the children of dead slots."""
+
+    def set_entries(self, entries: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
+
+    def note_changes(self, changed: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], renewed: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Note changes that were taken but not dealt with."""
+
+    def take_changes(self) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32]]:
+        """
+        Slots with changed lists, and slots with new vectors or labels, since the last call.
+        """
+
 class Filter:
     """Which vertices may be answers."""
 
@@ -46,7 +122,7 @@ class Filter:
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, original: Rows | None) -> None: ...
+    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, original: Rows | None, store: Store | None = None) -> None: ...
 
 class Plan:
     """A search with fixed limits, labels and threads."""

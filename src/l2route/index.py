@@ -1,13 +1,16 @@
 """RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
+from operator import index as index_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.vectors import check_metric
 from l2route.extras import install
+from l2route.files.meta import Saved
 from l2route.files.progress import Progress
 from l2route.graph.build import (
     DEGREE,
@@ -26,10 +29,13 @@ from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation, warn_of_doubts
 from l2route.state import changes
 from l2route.state.build import build_state
+from l2route.state.changing import Changing, checked_ids
 from l2route.state.current import Current
 from l2route.state.info import info
-from l2route.state.persist import read_state, write_state
+from l2route.state.persist import arrays_of, meta_of, read_state, state_of
+from l2route.state.saves import save
 from l2route.state.searching import Searching
+from l2route.state.snapshot import empty_state
 from l2route.state.state import IndexState
 from l2route.training.options import LearnKeywords, LearnOptions, with_keywords
 
@@ -38,11 +44,12 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 
-class RoutingIndex(Searching):
+class RoutingIndex(Searching, Changing):
     """A similarity graph over vectors that answers queries.
 
     Any number of threads may search, call `info` and `save`, also while another thread changes the
     index: each call sees the index before the change or after it. Changes run one after another.
+    Ids are any distinct int64 other than −1.
 
     Args:
         base: the original vectors.
@@ -76,6 +83,7 @@ class RoutingIndex(Searching):
         n_threads: int = 1,
         pca_dim: int | None = None,
         refine: bool | None = None,
+        ids: object = None,
         progress: Progress | None = None,
     ) -> "RoutingIndex":
         """Build a graph over vectors [n, dim] in which every vertex is reachable.
@@ -94,6 +102,7 @@ class RoutingIndex(Searching):
             pca_dim: build on, and route by, that many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
             refine: refine the graph as `refine` does. Default: nsw only.
+            ids: ids of the vectors [n]; row numbers by default.
             progress: called with vectors done and in total while nsw and hnsw are built, and
                 again while the graph is refined.
         """
@@ -101,45 +110,58 @@ class RoutingIndex(Searching):
             entry = served_entry(graph, metric)
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
         refines = graph == "nsw" if refine is None else refine
-        return cls._of(build_state(vectors, metric, options, pca_dim, refines, progress))
+        labels = None if ids is None else checked_ids(ids)
+        return cls._of(build_state(vectors, metric, options, pca_dim, refines, labels, progress))
+
+    @classmethod
+    def empty(cls, dim: int, metric: str = "l2", *, degree: int = DEGREE) -> "RoutingIndex":
+        """An index without vectors, to add some to.
+
+        Args:
+            dim: dimension of the vectors.
+            metric: l2, ip or cosine.
+            degree: maximum number of neighbours of a vertex, at least 2.
+        """
+        if index_of(dim) < 1 or index_of(degree) < 2:
+            got = f"{dim} and {degree}"
+            raise ValueError(f"expected a dimension of at least 1 and a degree of 2, got {got}")
+        return cls._of(empty_state(index_of(dim), check_metric(metric), index_of(degree)))
 
     @property
     def base(self) -> BaseVectors:
         """The original vectors."""
-        return self._current.state.base
+        return self._current.dense().base
 
     @property
     def graph(self) -> Graph:
         """The graph, whose vertices are rows of `base`."""
-        return self._current.state.graph
+        return self._current.dense().graph
 
     @property
     def labels(self) -> NDArray[np.int64] | None:
         """Id of each vertex in answers [n]; None for row numbers."""
-        return self._current.state.labels
+        return self._current.dense().labels
 
     @property
     def validation(self) -> Validation | None:
         """Queries on which settings are measured."""
-        return self._current.state.validation
+        with self._current.changing() as state:
+            return state.validation
 
     @property
     def spaces(self) -> tuple[RoutingSpace, ...]:
         """Routing spaces: the original one first, the default one last."""
-        return self._current.state.spaces
+        return self._current.dense().spaces
 
     @property
     def dim(self) -> int:
         """Dimension of the vectors and of queries."""
-        return self.base.dim
+        return self._current.state.base.dim
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all arrays in memory, inlined copies of routing vectors included."""
         return self._current.state.n_bytes
-
-    def __len__(self) -> int:
-        return self.graph.n_vertices
 
     def learn(
         self,
@@ -297,17 +319,40 @@ class RoutingIndex(Searching):
 
     def info(self) -> dict[str, Any]:
         """Summary of the index, as a dict of plain values."""
-        return info(self._current.state)
+        return info(self._current.dense())
 
-    def save(self, path: str | Path) -> None:
-        """Write the index into a directory; if interrupted, the old one stays readable."""
-        write_state(Path(path), self._current.state)
+    def save(self, path: str | Path | None = None) -> None:
+        """Write the index into a directory; if interrupted, the old one stays readable.
+
+        If the directory holds this index as it was before vectors were added or deleted, only what
+        changed is written. When `save` has returned, the index survives a crash.
+
+        Args:
+            path: the directory; by default that of the last `save`, or of `load`.
+        """
+        save(self._current, None if path is None else Path(path))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._current.alone():
+            state = self._current.state
+            return _restored, (meta_of(state), {k: v.copy() for k, v in arrays_of(state).items()})
+
+    def __repr__(self) -> str:
+        state = self._current.state
+        base, spaces = state.base, ", ".join(state.searchers)
+        kind = f"{base.dim} dimensions, {base.metric}"
+        return f"<RoutingIndex: {len(self):,} vectors of {kind}; spaces: {spaces}>"
 
     @classmethod
-    def _of(cls, state: IndexState) -> "RoutingIndex":
+    def _of(cls, state: IndexState, saved: Saved | None = None) -> "RoutingIndex":
         index = cls.__new__(cls)
-        index._current = Current(state)
+        index._current = Current(state, saved)
         return index
+
+
+def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RoutingIndex:
+    """An index that was pickled or copied."""
+    return RoutingIndex._of(state_of(meta, arrays))
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
@@ -319,4 +364,4 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
         verify: compare every array with its checksum, which reads all of it. Without it a damaged
             file may give wrong answers, but never a crash: ids and labels are always checked.
     """
-    return RoutingIndex._of(read_state(Path(path), mmap=mmap, verify=verify))
+    return RoutingIndex._of(*read_state(Path(path), mmap=mmap, verify=verify))

@@ -101,10 +101,16 @@ class Searcher:
         space: the space whose scores steer the walk.
         base: original vectors; answers are reranked by them unless the space is exact.
         simd: kernel to use, one of `l2route._core.simd_levels()`, or auto.
+        store: slots of a living index, of which dead ones are no answers.
     """
 
     def __init__(
-        self, graph: Graph, space: RoutingSpace, base: BaseVectors, simd: str = "auto"
+        self,
+        graph: Graph,
+        space: RoutingSpace,
+        base: BaseVectors,
+        simd: str = "auto",
+        store: _core.Store | None = None,
     ) -> None:
         if not graph.n_vertices == len(space.rows) == len(base.rows):
             raise ValueError(
@@ -129,6 +135,7 @@ class Searcher:
             origin=space.origin or 0.0,
             query_matrix=None if matrix is None else _core.Rows(pad_rows(matrix), "ip", simd=simd),
             original=_core.Rows(base.rows, base.scorer, simd=simd) if self.reranks else None,
+            store=store,
         )
 
     def search(

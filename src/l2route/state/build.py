@@ -1,5 +1,8 @@
 """The state of a new index: a graph built over vectors, in which every vertex is reachable."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from l2route.data.vectors import check_metric
 from l2route.files.progress import Progress
 from l2route.graph.build import GraphOptions, build_graph
@@ -7,7 +10,7 @@ from l2route.rewiring.connect import connect_graph
 from l2route.rewiring.refine import refine_graph
 from l2route.search.base import BaseVectors
 from l2route.search.space import pca_space
-from l2route.state.state import IndexState
+from l2route.state.state import IndexState, check_labels
 
 
 def build_state(
@@ -16,6 +19,7 @@ def build_state(
     options: GraphOptions,
     pca_dim: int | None,
     refines: bool,
+    labels: NDArray[np.int64] | None,
     progress: Progress | None,
 ) -> IndexState:
     """Build a graph over vectors [n, dim]: `RoutingIndex.build`.
@@ -26,9 +30,12 @@ def build_state(
         options: the graph to build.
         pca_dim: build on, and route by, that many principal components; None for the vectors.
         refines: whether to refine the graph; otherwise only unreachable vertices are connected.
+        labels: ids of the vectors [n]; None for row numbers.
         progress: called while the graph is built, and again while it is refined.
     """
     base = BaseVectors.of(vectors, check_metric(metric))
+    if labels is not None:
+        check_labels(labels, len(base.rows))
     space = None if pca_dim is None else pca_space(base, pca_dim)
     built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
     graph = build_graph(built_on.vectors(), built_on.metric, options, progress)
@@ -36,4 +43,4 @@ def build_state(
         graph = refine_graph(graph, built_on, n_threads=options.n_threads, progress=progress)
     else:
         graph = connect_graph(graph, built_on, options.n_threads)
-    return IndexState.of(base, graph, [] if space is None else [space])
+    return IndexState.of(base, graph, [] if space is None else [space], labels)

@@ -146,6 +146,8 @@ class Living:
         """
         self.mend_tree()
         done: list[Slots] = []
+        if len(before):
+            self.store.begin_update()
         try:
             for begin in range(0, len(ids), BATCH):
                 part = slice(begin, begin + BATCH)
@@ -155,7 +157,11 @@ class Living:
                 self.store.kill(slots)
                 self.store.restore_ids(before[begin : begin + BATCH])
             raise
-        self.store.retire(before)
+        else:
+            self.store.retire(before)
+        finally:
+            if len(before):
+                self.store.end_update()
         self._count(len(ids) + len(before))
         self.choose_entries()
 

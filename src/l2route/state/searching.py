@@ -3,11 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.search.filter import Filter, filter_of, filters_of
-from l2route.search.limits import Limits, check_alone
+from l2route.search.filter import Filter, filter_of
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
-from l2route.search.searcher import Plan, Searcher
+from l2route.search.searcher import Searcher
 from l2route.state.current import Current
+from l2route.state.plan import Asked, IndexPlan
 
 
 class Searching:
@@ -69,7 +70,8 @@ class Searching:
             trace: whether to record the vertices visited, by row number.
         """
         limits = Limits(budget, ef, slack, rerank)
-        return self._plan(k, where, limits, recall, space, n_threads)(queries, trace)
+        asked = Asked(k, where, limits, recall, space, n_threads)
+        return IndexPlan(self._current, asked)(queries, trace)
 
     def plan(
         self,
@@ -83,37 +85,19 @@ class Searching:
         recall: float | None = None,
         space: str | None = None,
         n_threads: int = 0,
-    ) -> Plan:
+    ) -> IndexPlan:
         """Prepare a search for queries that arrive one at a time; arguments as in `search`.
 
-        A plan belongs to the index as it is now: after `refine`, `renumber`, `learn` or `compress`
-        it still answers as before, so make a new one.
+        A plan follows the index: after a change it answers as `search` would.
         """
         limits = Limits(budget, ef, slack, rerank)
-        return self._plan(k, where, limits, recall, space, n_threads)
-
-    def _plan(
-        self,
-        k: int,
-        where: object,
-        limits: Limits,
-        recall: float | None,
-        space: str | None,
-        n_threads: int,
-    ) -> Plan:
-        state = self._current.state
-        searcher = state.searcher(space)
-        if recall is not None:
-            check_alone(recall, limits)
-            limits = self._current.setting(state, searcher, recall, k, n_threads).limits
-        filters = [] if where is None else [each.core(state) for each in filters_of(where, state)]
-        return searcher.plan(
-            k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
-        )
+        plan = IndexPlan(self._current, Asked(k, where, limits, recall, space, n_threads))
+        plan.prepare()
+        return plan
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
-        return self._current.state.rows_of(ids)
+        return self._current.dense().rows_of(ids)
 
     def searcher(self, space: str | None = None) -> Searcher:
         """The searcher of a space; by default that of the last space."""

@@ -118,21 +118,23 @@ class IndexState:
 
     @property
     def n_slots(self) -> int:
-        """Number of rows: a state has a slot per vector."""
+        """Number of rows; those of a living index are slots, in use or not."""
         return self.graph.n_vertices
 
     @property
     def version(self) -> int:
-        """0: a state is never changed in place."""
-        return 0
+        """Number of changes in place so far."""
+        return 0 if self.living is None else self.living.counts.version
 
     @property
     def is_living(self) -> bool:
-        """False: a state is never changed in place."""
-        return False
+        """Whether the arrays may be changed in place."""
+        return self.living is not None
 
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row numbers of the vectors with these ids [n]; −1 for ids that there are not."""
+        if self.living is not None:
+            return self.living.store.slots_of(ids).astype(np.int64)
         return slots_by_label(self.labels, self.n_slots, ids)
 
     def rivals(self, dim: int | None) -> list[RoutingSpace]:

@@ -1,0 +1,85 @@
+"""IndexPlan: a search of an index with everything fixed but the queries."""
+
+from typing import NamedTuple
+
+from l2route import _core
+from l2route.search.filter import filters_of
+from l2route.search.limits import Limits, check_alone
+from l2route.search.result import SearchResult
+from l2route.search.searcher import Plan
+from l2route.state.current import Current
+from l2route.state.state import IndexState
+
+
+class Asked(NamedTuple):
+    """The arguments of a search, as in `RoutingIndex.search`."""
+
+    k: int
+    where: object
+    limits: Limits
+    recall: float | None
+    space: str | None
+    n_threads: int
+
+    @property
+    def depends_on_vectors(self) -> bool:
+        """Whether a change in place calls for another plan."""
+        return self.where is not None or self.recall is not None
+
+
+class IndexPlan:
+    """A search with everything fixed but the queries; any number of threads may share it.
+
+    It follows the index: what depends on the state of the index is prepared anew when that has
+    changed.
+    """
+
+    __slots__ = ("_asked", "_current", "_prepared")
+
+    def __init__(self, current: Current, asked: Asked) -> None:
+        self._current, self._asked = current, asked
+        self._prepared: tuple[IndexState, int, Plan] | None = None
+
+    @property
+    def k(self) -> int:
+        """Answers per query."""
+        return self._asked.k
+
+    def __call__(self, queries: object, trace: bool = False) -> SearchResult:
+        """Answer queries [n_queries, dim], or one query [dim].
+
+        Args:
+            queries: real numbers; C-contiguous float32 is not copied.
+            trace: whether to record the vertices visited, by row number.
+        """
+        state = self._current.state
+        if state.living is None:
+            return self._plan(state)(queries, trace)
+        reading = _core.Reading(state.living.store)  # slots that filters name are not used again
+        try:
+            return self._plan(state)(queries, trace)
+        finally:
+            del reading
+
+    def prepare(self) -> None:
+        """Check the arguments, and prepare the search for the index as it is."""
+        self._plan(self._current.state)
+
+    def _plan(self, state: IndexState) -> Plan:
+        known = self._prepared  # one read: other threads may replace it
+        version = state.version if self._asked.depends_on_vectors else 0
+        if known is None or known[0] is not state or known[1] != version:
+            known = (state, version, self._planned(state))
+            self._prepared = known
+        return known[2]
+
+    def _planned(self, state: IndexState) -> Plan:
+        k, where, limits, recall, space, n_threads = self._asked
+        searcher = state.searcher(space)
+        if recall is not None:
+            check_alone(recall, limits)
+            limits = self._current.setting(state, searcher, recall, k, n_threads).limits
+        filters = [] if where is None else [each.core(state) for each in filters_of(where, state)]
+        return searcher.plan(
+            k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
+        )
