@@ -6,7 +6,7 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs sanitize tsan fuzz profile paper-smoke clean
+.PHONY: FORCE demo test lint format stubs sanitize tsan fuzz crash profile paper-smoke clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -81,7 +81,13 @@ endef
 FUZZ ?= 20
 fuzz: $(VENV)/core
 	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \
-	  tests/files/test_saves.py tests/files/test_failing_saves.py tests/files/test_formats.py
+	  tests/files/test_saves.py tests/files/test_failing_saves.py tests/files/test_formats.py \
+	  tests/files/test_patches.py tests/files/test_damaged_patches.py
+
+# A writer that is killed at random moments, many times as often as in `make test`.
+KILLS ?= 300
+crash: $(VENV)/core
+	L2ROUTE_KILLS=$(KILLS) $(BIN)/pytest tests/files/test_crash.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

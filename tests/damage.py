@@ -1,4 +1,4 @@
-"""Extreme values for files of an index, and the check of a damaged index."""
+"""Damage to files of an index, extreme values, and the check of a damaged index."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from l2route.index import RoutingIndex, load
 
 SIZES = (6, 16, 17, 70, 400)
 """Dimensions and numbers of vertices of the damaged indexes, or close to them."""
+Files = dict[str, bytes]
+"""The content of files by name."""
 WILD_FLOATS = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, 0.0]
 WILD_JSON: list[Any] = [
     *(None, True, False, -1, 0, 1, 2, 3, *SIZES, 10**9, 2**31, 2**63, 2**64, 10**40),
@@ -59,6 +61,47 @@ def edit_json(document: Any, rng: random.Random) -> None:
         box[key] = rng.choice(changes)
     else:
         box[key] = deepcopy(rng.choice(WILD_JSON))
+
+
+def some_file(files: Files, rng: random.Random) -> str:
+    """A random file that is not empty."""
+    return rng.choice(sorted(name for name in files if files[name]))
+
+
+def flip_bytes(files: Files, rng: random.Random) -> None:
+    """Change some bytes of a file, often in the header."""
+    name = some_file(files, rng)
+    content = bytearray(files[name])
+    for _ in range(rng.choice([1, 1, 2, 5, 20])):
+        at = rng.randrange(rng.choice([len(content), min(128, len(content))]))
+        content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1 << rng.randrange(8)])
+    files[name] = bytes(content)
+
+
+def cut(files: Files, rng: random.Random) -> None:
+    """Shorten a file, sometimes to nothing."""
+    name = some_file(files, rng)
+    content = files[name]
+    files[name] = content[: rng.choice([0, 5, 10, 64, 128, rng.randrange(len(content)), -1])]
+
+
+def extend(files: Files, rng: random.Random) -> None:
+    """Lengthen a file, at its end or inside."""
+    name = some_file(files, rng)
+    content = files[name]
+    at = rng.choice([len(content), rng.randrange(len(content))])
+    files[name] = content[:at] + rng.randbytes(rng.choice([1, 4, 64])) + content[at:]
+
+
+def swap(files: Files, rng: random.Random) -> None:
+    """Swap two files, or replace one by a copy of another."""
+    a, b = rng.sample(sorted(files), 2)
+    files[a], files[b] = files[b], rng.choice([files[a], files[b]])
+
+
+def remove(files: Files, rng: random.Random) -> None:
+    """Delete a file."""
+    del files[rng.choice(sorted(files))]
 
 
 def outcome_of(path: Path, *, mmap: bool, verify: bool) -> str:

@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from damage import WILD_FLOATS, edit_json, outcome_of, wild_integers
+from damage import (
+    WILD_FLOATS,
+    Files,
+    cut,
+    edit_json,
+    extend,
+    flip_bytes,
+    outcome_of,
+    remove,
+    swap,
+    wild_integers,
+)
 from fuzzing import EFFORT
 from l2route.files.hashing import hash_arrays
 from l2route.files.storage import LOCK, META
@@ -25,7 +36,6 @@ from l2route.search.space import RoutingSpace, pca_space
 
 N_SEEDS, N_EACH = 8, 250 * EFFORT
 N, DIM = 70, 6
-Files = dict[str, bytes]
 
 
 def small_index(labels: bool) -> RoutingIndex:
@@ -63,47 +73,6 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
 def array_names(files: Files) -> list[str]:
     """Names of array files in a fixed order."""
     return sorted(name for name in files if name != META)
-
-
-def some_file(files: Files, rng: random.Random) -> str:
-    """A random file that is not empty."""
-    return rng.choice(sorted(name for name in files if files[name]))
-
-
-def flip_bytes(files: Files, rng: random.Random) -> None:
-    """Change some bytes of a file, often in the header."""
-    name = some_file(files, rng)
-    content = bytearray(files[name])
-    for _ in range(rng.choice([1, 1, 2, 5, 20])):
-        at = rng.randrange(rng.choice([len(content), min(128, len(content))]))
-        content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1 << rng.randrange(8)])
-    files[name] = bytes(content)
-
-
-def cut(files: Files, rng: random.Random) -> None:
-    """Shorten a file, sometimes to nothing."""
-    name = some_file(files, rng)
-    content = files[name]
-    files[name] = content[: rng.choice([0, 5, 10, 64, 128, rng.randrange(len(content)), -1])]
-
-
-def extend(files: Files, rng: random.Random) -> None:
-    """Lengthen a file, at its end or inside."""
-    name = some_file(files, rng)
-    content = files[name]
-    at = rng.choice([len(content), rng.randrange(len(content))])
-    files[name] = content[:at] + rng.randbytes(rng.choice([1, 4, 64])) + content[at:]
-
-
-def swap(files: Files, rng: random.Random) -> None:
-    """Swap two files, or replace one by a copy of another."""
-    a, b = rng.sample(sorted(files), 2)
-    files[a], files[b] = files[b], rng.choice([files[a], files[b]])
-
-
-def remove(files: Files, rng: random.Random) -> None:
-    """Delete a file."""
-    del files[rng.choice(sorted(files))]
 
 
 def shift(files: Files, rng: random.Random) -> None:
