@@ -3,59 +3,53 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
-from l2route.files.storage import LOCK, META, read_index, write_index
-from saved_content import assert_is_one_of, content, files_in, named_files, same, saved
+from failing_disks import failing
+from l2route.files.storage import LOCK, META, append_patch, read_index, write_index
+from saved_content import (
+    assert_is_one_of,
+    change_of,
+    content,
+    files_in,
+    named_files,
+    patch_of,
+    same,
+    saved,
+)
 
 
-@contextmanager
-def failing(
-    monkeypatch: pytest.MonkeyPatch, n_steps: int, error: BaseException
-) -> Iterator[list[str]]:
-    """Make one step of a save fail: the one after `n_steps` steps. All other steps work."""
-    done: list[str] = []
-
-    def counted(owner: object, name: str, step: Callable[..., Any]) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            is_read = owner is os and name == "open" and not args[1] & os.O_CREAT
-            if not is_read:
-                done.append(name)
-                if len(done) == n_steps + 1:
-                    raise error
-            return step(*args, **kwargs)
-
-        return called
-
-    with monkeypatch.context() as patch:
-        for owner, name in (
-            *((os, "replace"), (os, "fsync"), (os, "open"), (Path, "unlink"), (Path, "mkdir")),
-            *((Path, "open"), (np.lib.format, "write_array")),
-        ):
-            patch.setattr(owner, name, counted(owner, name, getattr(owner, name)))
-        yield done
+def save_patch(path: Path) -> None:
+    """Save a change of the index `content(1)`."""
+    append_patch(read_index(path)[2], {"made_by": 2}, patch_of(2))
 
 
-@pytest.mark.parametrize("is_first", [False, True])
+SAVES = {
+    "first": (lambda path: write_index(path, *content(2)), content(2)),
+    "whole": (lambda path: write_index(path, *content(2)), content(2)),
+    "patch": (save_patch, ({"made_by": 2}, change_of(content(1)[1], patch_of(2)))),
+}
+"""Saves, the first over nothing and others over `content(1)`, and what they save."""
+
+
+@pytest.mark.parametrize("kind", SAVES)
 @pytest.mark.parametrize(
     "error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()], ids=repr
 )
 def test_a_save_that_fails_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, is_first: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: BaseException, kind: str
 ) -> None:
     """If any step of a save fails, the error is raised and the old or the new index is intact.
 
     No other file is left, unless the removal of a file failed, and the next save works.
     """
+    save, new = SAVES[kind]
+    is_first = kind == "first"
     for n_steps in range(1000):
         path = tmp_path / str(n_steps)
         if not is_first:
@@ -63,14 +57,14 @@ def test_a_save_that_fails_leaves_nothing_behind(
         whole = True
         with failing(monkeypatch, n_steps, error) as done:
             try:
-                write_index(path, *content(2))
+                save(path)
             except type(error) as caught:
                 assert caught is error  # noqa: PT017 # a failed removal may go unnoticed
                 whole = False
         failed_at = done[n_steps] if n_steps < len(done) else None
         if (path / META).exists():
             read = read_index(path)
-            assert same(read, content(2)) or (same(read, content(1)) and not is_first)
+            assert same(read, new) or (same(read, content(1)) and not is_first)
             assert failed_at == "unlink" or files_in(path) == named_files(path)
         else:
             assert is_first
@@ -78,7 +72,7 @@ def test_a_save_that_fails_leaves_nothing_behind(
         saved(path, 3)
         assert_is_one_of(path, (3,))
         if whole and failed_at is None:
-            assert n_steps > 15
+            assert n_steps > 8
             return
     pytest.fail("the save never ends")
 
@@ -93,13 +87,24 @@ def test_files_beyond_a_limit(tmp_path: Path) -> None:
 import errno, resource, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from saved_content import content, files_in, named_files, same
-from l2route.files.storage import read_index, write_index
+from saved_content import content, files_in, named_files, patch_of, same
+from l2route.files.storage import append_patch, read_index, write_index
 path = Path({str(tmp_path)!r})
 for limit in range(0, 200_000, 9_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
         write_index(path, *content(2, 4000))
+    except OSError as error:
+        assert error.errno == errno.EFBIG, repr(error)
+    else:
+        raise AssertionError(f"nothing failed at {{limit}}")
+    assert same(read_index(path), content(1))
+    assert files_in(path) == named_files(path)
+saved = read_index(path)[2]
+for limit in (0, 100, 500, 1_500):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        append_patch(saved, {{"made_by": 2}}, patch_of(2, n_new=300))
     except OSError as error:
         assert error.errno == errno.EFBIG, repr(error)
     else:
@@ -151,3 +156,17 @@ def test_a_full_disk(small_disk: Path) -> None:
     write_index(path, *content(3, 4000))
     assert same(read_index(path), content(3, 4000))
     assert files_in(path) == named_files(path)
+
+
+def test_a_patch_on_a_full_disk(small_disk: Path) -> None:
+    """A patch that does not fit on the disk fails; the old index stays, and smaller ones fit."""
+    path = small_disk / "index"
+    saved = write_index(path, *content(1, 4000))  # 320 KB of a megabyte
+    for n_new in (12_000, 14_000, 16_000):
+        with pytest.raises(OSError, match="No space left on device"):
+            append_patch(saved, {"made_by": 2}, patch_of(2, 4000, n_new))
+        assert same(read_index(path), content(1, 4000))
+        assert files_in(path) == named_files(path)
+    append_patch(saved, {"made_by": 2}, patch_of(2, 4000))
+    patched = change_of(content(1, 4000)[1], patch_of(2, 4000))
+    assert same(read_index(path), ({"made_by": 2}, patched))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import os
-import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from l2route.files.storage import META, read_index, write_index
-from saved_content import Content, content, files_in, named_files, same, saved
+from saved_content import content, files_in, named_files, same, saved
 
 ARRAYS = hnp.arrays(
     st.sampled_from([np.float32, np.int32, np.int64, np.uint8, np.float64]),
@@ -126,103 +121,3 @@ def test_other_things_are_not_overwritten(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     saved(empty)
-
-
-class PowerCut(BaseException):
-    """Raised by every step after the simulated power cut."""
-
-
-@contextmanager
-def power_cut(monkeypatch: pytest.MonkeyPatch, n_steps: int) -> Iterator[list[str]]:
-    """Simulate a power cut after `n_steps` steps of a save.
-
-    Steps are the calls that change the disk. The write at the cut leaves half of its bytes.
-    """
-    done: list[str] = []
-
-    def cut_off(name: str, step: Callable[..., Any], half: Callable[..., Any]) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            if len(done) >= n_steps:
-                if len(done) == n_steps:
-                    done.append(f"half of {name}")
-                    half(*args, **kwargs)
-                raise PowerCut
-            done.append(name)
-            return step(*args, **kwargs)
-
-        return called
-
-    def nothing(*args: Any, **kwargs: Any) -> None:
-        pass
-
-    write_array = np.lib.format.write_array
-
-    def half_array(stream: Any, array: NDArray[Any], **options: Any) -> None:
-        whole = io.BytesIO()
-        write_array(whole, array, **options)
-        stream.write(whole.getvalue()[: len(whole.getvalue()) // 2])
-        stream.flush()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", cut_off("replace", os.replace, nothing))
-        patch.setattr(os, "fsync", cut_off("fsync", os.fsync, nothing))
-        patch.setattr(Path, "unlink", cut_off("unlink", Path.unlink, nothing))
-        patch.setattr(Path, "mkdir", cut_off("mkdir", Path.mkdir, nothing))
-        patch.setattr(Path, "open", cut_off("open", Path.open, nothing))
-        cut = cut_off("write", write_array, half_array)
-        patch.setattr(np.lib.format, "write_array", cut)
-        yield done
-
-
-def cut_saves(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, before: Path | None, new: Content
-) -> Iterator[Path]:
-    """Yield directories after a save over `before` was cut off at each of its steps."""
-    for n_steps in range(1000):
-        path = tmp_path / f"cut{n_steps}"
-        if before is not None:
-            shutil.copytree(before, path)
-        with power_cut(monkeypatch, n_steps) as done:
-            try:
-                write_index(path, *new)
-            except PowerCut:
-                whole = False
-            else:
-                whole = True
-        yield path
-        if whole:
-            assert set(done) >= {"replace", "fsync", "open", "write"}
-            return
-    pytest.fail("the save never ends")
-
-
-def test_a_save_cut_off_leaves_the_old_or_the_new(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A save cut off at any step leaves the old or the new index; the next save tidies up."""
-    old, new = content(1), content(2)
-    write_index(tmp_path / "old", *old)
-    became_new = []
-    for path in cut_saves(monkeypatch, tmp_path, tmp_path / "old", new):
-        read = read_index(path)
-        assert same(read, old) or same(read, new)
-        became_new.append(same(read, new))
-        write_index(path, *content(3))
-        assert same(read_index(path), content(3))
-        assert files_in(path) == named_files(path)
-    assert became_new == sorted(became_new)
-    assert not became_new[0]
-    assert became_new[-1]
-
-
-def test_a_first_save_cut_off_leaves_nothing_or_the_new(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A first save cut off at any step leaves no index or the new one; the next save works."""
-    new = content(2)
-    for path in cut_saves(monkeypatch, tmp_path, None, new):
-        with suppress(FileNotFoundError):
-            assert same(read_index(path), new)
-        write_index(path, *new)
-        assert same(read_index(path), new)
-        assert files_in(path) == named_files(path)
