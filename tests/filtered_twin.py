@@ -1,0 +1,140 @@
+"""The slow twins of walks and scans under a filter."""
+
+import heapq
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_search_twin import Slack, Walk
+from l2route.graph.graph import Graph
+
+MAX_SAMPLE = 32
+Score = Callable[[int], float]
+
+
+def best_passing(walk: Walk, passes: NDArray[np.bool_], count: int) -> list[tuple[float, int]]:
+    """The best visited vertices that pass, nearest first, ties by id."""
+    return heapq.nsmallest(count, ((s, v) for v, s in walk.scores.items() if passes[v]))
+
+
+def sieve_search(
+    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int | None
+) -> Walk:
+    """A walk through what does not pass: only what passes counts for the beam width."""
+    walk, heap = Walk(), []
+
+    def visit(neighbors: NDArray[np.int32]) -> None:
+        for v in neighbors.tolist():
+            if v >= 0 and v not in walk.scores and len(walk.scores) < budget:
+                walk.scores[v] = score(v)
+                walk.hops.append(walk.n_hops)
+                heapq.heappush(heap, (walk.scores[v], v))
+
+    visit(graph.entries)
+    for layer in graph.upper:
+        while len(walk.scores) < budget:
+            (nearest,) = walk.best(1)
+            walk.n_hops += 1
+            visit(layer.neighbors[np.searchsorted(layer.vertices, nearest[1])])
+            if walk.best(1) == [nearest]:
+                break
+    while heap and len(walk.scores) < budget:
+        vertex = heapq.heappop(heap)
+        if ef is not None:
+            beam = best_passing(walk, passes, ef)
+            if len(beam) == ef and vertex > beam[-1]:
+                break
+        walk.n_hops += 1
+        visit(graph.neighbors[vertex[1]])
+    return walk
+
+
+def sample_of(passes: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Entry points among what passes: spread evenly over their ranks."""
+    rows = np.flatnonzero(passes).astype(np.int32)
+    n = min(MAX_SAMPLE, len(rows))
+    ranks = [(2 * i + 1) * len(rows) // (2 * n) for i in range(n)]
+    return rows[ranks]
+
+
+def look_search(
+    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int | None
+) -> Walk:
+    """A walk on what passes: neighbours of those that do not pass are taken in their place."""
+    walk, heap = Walk(), []
+    looked = set[int]()
+    width = graph.neighbors.shape[1]
+
+    def fresh_of(neighbors: NDArray[np.int32], taken: list[int]) -> int:
+        """Add the unvisited vertices that pass; returns how many of the list pass."""
+        n_seen = 0
+        for v in neighbors.tolist():
+            if v < 0 or len(walk.scores) + len(taken) >= budget:
+                break
+            n_seen += bool(passes[v])
+            if passes[v] and v not in walk.scores and v not in taken:
+                taken.append(v)
+        return n_seen
+
+    def visit(taken: list[int]) -> None:
+        for v in taken:
+            walk.scores[v] = score(v)
+            walk.hops.append(walk.n_hops)
+            heapq.heappush(heap, (walk.scores[v], v))
+
+    for entries in (sample_of(passes), graph.entries):
+        taken: list[int] = []
+        fresh_of(entries, taken)
+        visit(taken)
+    while heap and len(walk.scores) < budget:
+        vertex = heapq.heappop(heap)
+        if ef is not None and vertex > walk.best(ef)[-1]:
+            break
+        walk.n_hops += 1
+        neighbors, taken = graph.neighbors[vertex[1]], []
+        if fresh_of(neighbors, taken) < width // 2:
+            failing = [v for v in neighbors.tolist() if v >= 0 and not passes[v]]
+            for v in dict.fromkeys(failing):
+                if v in looked or len(taken) >= min(budget - len(walk.scores), width):
+                    continue
+                looked.add(v)
+                fresh_of(graph.neighbors[v], taken)
+        visit(taken)
+    return walk
+
+
+def slack_sieve_search(
+    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int, slack: Slack
+) -> tuple[Walk, list[tuple[float, int]]]:
+    """A walk with a slack through what does not pass: the walk, and the final beam."""
+    walk, expanded = Walk(), set[int]()
+    beam: list[tuple[float, int]] = []
+    waiting: list[tuple[float, int]] = []
+    limit = np.inf
+
+    def visit(neighbors: NDArray[np.int32]) -> None:
+        nonlocal limit, waiting
+        for v in neighbors.tolist():
+            if v >= 0 and v not in walk.scores and len(walk.scores) < budget:
+                walk.scores[v] = score(v)
+                walk.hops.append(walk.n_hops)
+                if walk.scores[v] <= limit:
+                    waiting.append((walk.scores[v], v))
+                if passes[v] and (walk.scores[v] <= limit or len(beam) < slack.kept):
+                    beam.append((walk.scores[v], v))
+        beam.sort()
+        del beam[ef:]
+        limit = slack.limit(beam)
+        inside = [entry for entry in beam if entry[0] <= limit]
+        beam[:] = beam[: max(slack.kept, len(inside))]
+        worst = beam[-1] if len(beam) == ef else (np.inf, 0)
+        waiting = sorted(entry for entry in waiting if entry[0] <= limit and entry <= worst)
+
+    visit(graph.entries)
+    while len(walk.scores) < budget and waiting:
+        _, vertex = waiting.pop(0)
+        expanded.add(vertex)
+        walk.n_hops += 1
+        visit(graph.neighbors[vertex])
+    return walk, beam

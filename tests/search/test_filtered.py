@@ -1,0 +1,270 @@
+"""Laws of searches under a filter: they equal their twins, whichever way they go."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from beam_search_twin import Slack, check_found, random_graph
+from filtered_twin import best_passing, look_search, sieve_search, slack_sieve_search
+from l2route import _core
+from l2route.graph.graph import Graph
+from l2route.search.base import BaseVectors, Scorer
+from l2route.search.layout import pad_rows
+from l2route.search.limits import Limits
+from l2route.search.searcher import Searcher, Way
+from l2route.search.space import RoutingSpace, original_space
+
+DIM = 3
+WAYS: tuple[Way, ...] = ("scan", "look", "sieve")
+
+
+def core_filter(passes: NDArray[np.bool_]) -> _core.Filter:
+    """A filter of the core over all rows."""
+    words = np.zeros(-(-len(passes) // 64), dtype=np.uint64)
+    for row in np.flatnonzero(passes).tolist():
+        words[row // 64] |= np.uint64(1) << np.uint64(row % 64)
+    return _core.Filter(words, len(passes))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random graph over vectors of three dimensions, a search of it, and what passes."""
+
+    seed: int
+    n: int
+    width: int
+    n_layers: int
+    scorer: Scorer
+    is_integral: bool
+    """Small integers make many ties, and scores that are exact in any order of additions."""
+    is_biased: bool
+    budget: int | None
+    """Routing vectors that may be scored."""
+    ef: int | None
+    k: int
+    share: float
+    """Probability that a vertex passes."""
+
+    def drawn(
+        self,
+    ) -> tuple[Graph, BaseVectors, RoutingSpace, NDArray[np.float32], NDArray[np.bool_]]:
+        """The graph, the vectors, the space, a query and what passes."""
+        rng = np.random.default_rng(self.seed)
+
+        def draw(*shape: int) -> NDArray[np.float32]:
+            drawn = rng.integers(-2, 3, shape) if self.is_integral else rng.normal(size=shape)
+            return drawn.astype(np.float32)
+
+        base = BaseVectors.of(draw(self.n, DIM), self.scorer)
+        graph = random_graph(rng, self.n, self.width, self.n_layers)
+        bias = draw(self.n) if self.is_biased else None
+        space = RoutingSpace(base.rows, DIM, base.scorer, bias=bias, is_exact=bias is None)
+        return graph, base, space, draw(1, DIM), rng.random(self.n) < self.share
+
+
+CASES = st.builds(
+    Case,
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 90),
+    width=st.integers(1, 7),
+    n_layers=st.integers(0, 2),
+    scorer=st.sampled_from(["l2", "ip"]),
+    is_integral=st.booleans(),
+    is_biased=st.booleans(),
+    budget=st.none() | st.integers(1, 100),
+    ef=st.none() | st.integers(1, 70) | st.integers(513, 600),
+    k=st.integers(1, 12),
+    share=st.sampled_from([0.0, 0.05, 0.3, 0.7, 1.0]),
+)
+
+
+@given(case=CASES, way=st.sampled_from(["look", "sieve"]))
+def test_walks_equal_their_twins(case: Case, way: Way) -> None:
+    """Walks on what passes, and through the rest, equal their twins in everything they return."""
+    graph, base, space, query, passes = case.drawn()
+    budget = case.n if case.budget is None and case.ef is None else case.budget
+    n_rerank = 0
+    if case.is_biased:
+        n_rerank = max(case.k, case.ef or 0) if budget is None else 5
+    limits = Limits(ef=case.ef)
+    if budget is not None:
+        limits = Limits(budget + n_rerank, case.ef, rerank=n_rerank)
+    found = Searcher(graph, space, base).search(
+        query, case.k, limits=limits, trace=True, filters=[core_filter(passes)], way=way
+    )
+
+    scores = _core.Rows(base.rows, case.scorer).scores(pad_rows(query)[0])
+    routing = scores if space.bias is None else scores - space.bias
+    beam = None if case.ef is None else min(max(case.ef, case.k, n_rerank), case.n)
+    twin = look_search if way == "look" else sieve_search
+    most = case.n if budget is None else budget
+    walk = twin(graph, lambda v: float(routing[v]), passes, most, beam)
+    kept = [v for _, v in best_passing(walk, passes, n_rerank if n_rerank else case.n)]
+    answers = sorted((float(scores[v]), v) for v in kept)[: case.k]
+    check_found(found, walk, answers, len(kept) if n_rerank else 0)
+    missing = case.k - len(answers)
+    assert found.distances[0].tolist() == [s for s, _ in answers] + [np.inf] * missing
+
+
+@given(case=CASES, slack=st.sampled_from([0.0, 0.1, 0.5, 3.0]), rerank=st.integers(1, 20))
+def test_walk_with_slack_equals_its_twin(case: Case, slack: float, rerank: int) -> None:
+    """The slack of a walk is measured from the k-th best that passes."""
+    rng = np.random.default_rng(case.seed)
+    base = BaseVectors.of(rng.integers(-3, 4, (case.n, DIM)).astype(np.float32), "l2")
+    graph = random_graph(rng, case.n, case.width, 0)
+    bias = rng.integers(-2, 3, case.n).astype(np.float32) if case.is_biased else None
+    space = RoutingSpace(base.rows, DIM, "l2", bias=bias, is_exact=bias is None, origin=0.0)
+    query, passes = rng.integers(-3, 4, (1, DIM)).astype(np.float32), rng.random(case.n) < 0.6
+    limits = Limits(ef=case.ef, slack=slack, rerank=rerank if case.is_biased else None)
+    found = Searcher(graph, space, base).search(
+        query, case.k, limits=limits, trace=True, filters=[core_filter(passes)], way="sieve"
+    )
+
+    scores = ((base.vectors() - query) ** 2).sum(axis=1)
+    routing = scores if bias is None else scores - bias
+    n_rerank = rerank if case.is_biased else 0
+    beam = min(max(case.ef or 4096, case.k, n_rerank), case.n)
+    walk, kept = slack_sieve_search(
+        graph,
+        lambda v: float(routing[v]),
+        passes,
+        case.n,
+        beam,
+        Slack(case.k, max(case.k, n_rerank), slack, 0.0),
+    )
+    best = kept[:n_rerank] if case.is_biased else kept[: case.k]
+    answers = sorted((float(scores[v]), v) for _, v in best)[: case.k]
+    check_found(found, walk, answers, len(best) if case.is_biased else 0)
+
+
+@given(case=CASES, scan_rerank=st.integers(0, 20))
+def test_scans_equal_brute_force(case: Case, scan_rerank: int) -> None:
+    """A scan ranks all that pass: by true distance, or by routing scores and then reranked."""
+    graph, base, space, query, passes = case.drawn()
+    found = Searcher(graph, space, base).search(
+        query,
+        case.k,
+        limits=Limits(ef=case.ef),
+        filters=[core_filter(passes)],
+        way="scan",
+        scan_rerank=scan_rerank,
+    )
+    scores = _core.Rows(base.rows, case.scorer).scores(pad_rows(query)[0])
+    routing = scores if space.bias is None else scores - space.bias
+    rows = np.flatnonzero(passes).tolist()
+    if case.is_biased and scan_rerank:
+        rows.sort(key=lambda v: (float(routing[v]), v))
+        rows = rows[: max(scan_rerank, case.k)]
+    answers = sorted((float(scores[v]), v) for v in rows)[: case.k]
+    missing = case.k - len(answers)
+    assert found.ids[0].tolist() == [v for _, v in answers] + [-1] * missing
+    assert found.distances[0].tolist() == [s for s, _ in answers] + [np.inf] * missing
+    n_scanned = int(passes.sum())
+    by_routing = not case.is_biased or scan_rerank > 0
+    assert found.n_routing[0] == (n_scanned if by_routing else 0)
+    assert found.n_rerank[0] == (len(rows) if case.is_biased else 0)
+
+
+@given(case=CASES, seed=st.integers(0, 2**32 - 1))
+def test_whatever_passes_is_found(case: Case, seed: int) -> None:
+    """Without a budget a search finds as many as pass, up to k, and nothing else."""
+    graph, base, space, _, passes = case.drawn()
+    queries = np.random.default_rng(seed).normal(size=(3, DIM)).astype(np.float32)
+    found = Searcher(graph, space, base).search(
+        queries, case.k, limits=Limits(ef=case.ef or 1), filters=[core_filter(passes)]
+    )
+    assert ((found.ids >= 0).sum(axis=1) == min(case.k, passes.sum())).all()
+    assert passes[found.ids[found.ids >= 0]].all()
+
+
+@given(case=CASES)
+def test_exhaustive_search_is_exact(case: Case) -> None:
+    """A beam as wide as the index finds the nearest that pass."""
+    graph, base, space, query, passes = case.drawn()
+    found = Searcher(graph, space, base).search(
+        query, case.k, limits=Limits(ef=case.n), filters=[core_filter(passes)]
+    )
+    scores = _core.Rows(base.rows, case.scorer).scores(pad_rows(query)[0])
+    nearest = sorted((float(scores[v]), v) for v in np.flatnonzero(passes).tolist())[: case.k]
+    assert found.ids[0][: len(nearest)].tolist() == [v for _, v in nearest]
+
+
+@given(case=CASES, budget=st.integers(1, 100))
+def test_budgets_hold_under_filters(case: Case, budget: int) -> None:
+    """No more distances are computed than the budget allows, whatever passes."""
+    graph, base, space, query, passes = case.drawn()
+    rerank = 1 if case.is_biased else 0
+    found = Searcher(graph, space, base).search(
+        query,
+        case.k,
+        limits=Limits(budget + rerank, case.ef, rerank=rerank or None),
+        filters=[core_filter(passes)],
+    )
+    assert found.n_computed[0] <= budget + rerank
+    assert passes[found.ids[found.ids >= 0]].all()
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1), n_queries=st.integers(1, 9), way=st.sampled_from([*WAYS, "any"])
+)
+def test_filters_of_queries_are_independent(seed: int, n_queries: int, way: Way) -> None:
+    """A filter per query gives the answers of separate searches, and so do several threads."""
+    rng = np.random.default_rng(seed)
+    base = BaseVectors.of(rng.normal(size=(200, DIM)), "l2")
+    searcher = Searcher(random_graph(rng, 200, 6, 0), original_space(base), base)
+    queries = rng.normal(size=(n_queries, DIM)).astype(np.float32)
+    filters = [core_filter(rng.random(200) < share) for share in rng.random(n_queries)]
+    together = searcher.search(
+        queries, 5, limits=Limits(ef=20), filters=filters, way=way, n_threads=2
+    )
+    for i, query in enumerate(queries):
+        alone = searcher.search(query, 5, limits=Limits(ef=20), filters=[filters[i]], way=way)
+        assert together.ids[i].tolist() == alone.ids[0].tolist()
+        assert together.n_routing[i] == alone.n_routing[0]
+
+
+@given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from([*WAYS, "any"]))
+def test_labels_of_minus_one_do_not_pass(seed: int, way: Way) -> None:
+    """A vertex whose label is −1 is no answer, with a bitmap or without, as if it had no bit."""
+    rng = np.random.default_rng(seed)
+    n = 120
+    base = BaseVectors.of(rng.normal(size=(n, DIM)), "l2")
+    searcher = Searcher(random_graph(rng, n, 6, 0), original_space(base), base)
+    queries = rng.normal(size=(4, DIM)).astype(np.float32)
+    passes, is_alive = rng.random(n) < 0.8, rng.random(n) < 0.9
+    labels = np.where(is_alive, np.arange(n), -1)
+    words = np.packbits(passes, bitorder="little")
+    packed = np.zeros(16, dtype=np.uint8)
+    packed[: len(words)] = words
+
+    def search(filtered: _core.Filter) -> list[list[int]]:
+        plan = searcher.plan(5, limits=Limits(ef=n), labels=labels, filters=[filtered], way=way)
+        return plan(queries).ids.tolist()
+
+    if way != "look":  # its entry points are sampled by bits
+        both = _core.Filter(packed.view(np.uint64), n, labels)
+        assert search(both) == search(core_filter(passes & is_alive))
+        alone = _core.Filter(None, n, labels, int(is_alive.sum()))
+        assert search(alone) == search(core_filter(is_alive))
+    assert (np.array(search(_core.Filter(None, n, labels, int(is_alive.sum())))) >= 0).any()
+
+
+def test_core_refuses_wrong_filters() -> None:
+    """Bitmaps of a wrong size and a wrong number of filters are refused."""
+    rng = np.random.default_rng(0)
+    base = BaseVectors.of(rng.normal(size=(70, DIM)), "l2")
+    searcher = Searcher(random_graph(rng, 70, 4, 0), original_space(base), base)
+    everything = core_filter(np.ones(70, dtype=bool))
+    with pytest.raises(ValueError, match="expected one filter or 3, one per query, got 2"):
+        searcher.search(np.zeros((3, DIM)), limits=Limits(ef=5), filters=[everything] * 2)
+    too_long = core_filter(np.ones(71, dtype=bool))
+    with pytest.raises(ValueError, match="expected filters of at most 70 bits"):
+        searcher.search(np.zeros((3, DIM)), limits=Limits(ef=5), filters=[too_long])
+    with pytest.raises(ValueError, match="expected a word per 64 bits"):
+        _core.Filter(np.zeros(3, dtype=np.uint64), 70)
+    with pytest.raises(ValueError, match="expected no bits beyond the last vertex"):
+        _core.Filter(np.full(2, 2**64 - 1, dtype=np.uint64), 70)
