@@ -36,9 +36,7 @@ def test_exhaustive_search_equals_brute_force(kind: str, share: float) -> None:
     passes = np.random.default_rng(int(share * 1000)).random(N) < share
     for space in index.spaces:
         found = index.search(QUERIES, 7, ef=N, space=space.name, where=passes)
-        np.testing.assert_allclose(
-            found.distances, nearest(index, passes, 7), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(found.distances, nearest(index, passes, 7), rtol=1e-4, atol=1e-5)
         answered = found.ids[found.ids != -1]
         assert np.isin(answered, ids_of(index)[passes]).all()
 
