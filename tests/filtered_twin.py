@@ -93,7 +93,7 @@ def look_search(
             break
         walk.n_hops += 1
         neighbors, taken = graph.neighbors[vertex[1]], []
-        if fresh_of(neighbors, taken) < width // 2:
+        if fresh_of(neighbors, taken) < width - width // 4:
             failing = [v for v in neighbors.tolist() if v >= 0 and not passes[v]]
             for v in dict.fromkeys(failing):
                 if v in looked or len(taken) >= min(budget - len(walk.scores), width):

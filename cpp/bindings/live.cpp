@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -137,11 +138,13 @@ std::tuple<Output<VertexId>, Output<VertexId>> take_changes(PyStore& self) {
 class PyReading {
  public:
   explicit PyReading(std::shared_ptr<const PyStore> store)
-      : store_(std::move(store)), guard_(store_->store().readers) {}
+      : store_(std::move(store)), guard_(std::in_place, store_->store().readers) {}
+
+  void end() { guard_.reset(); }
 
  private:
   const std::shared_ptr<const PyStore> store_;
-  const Readers::Guard guard_;
+  std::optional<Readers::Guard> guard_;
 };
 
 }  // namespace
@@ -154,7 +157,9 @@ void bind_live(nb::module_& m) {
       .def(nb::init<std::size_t, std::size_t, std::size_t, std::size_t, float>(), nb::kw_only(),
            "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a);
   nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
-      .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a);
+      .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a)
+      .def("__enter__", [](nb::object self) { return self; })
+      .def("__exit__", [](PyReading& self, const nb::args&) { self.end(); });
   nb::class_<PyStore>(m, "Store", "Slots of an index that changes; one thread at a time.")
       .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::uint8_t>,
                     MutableArray<std::int64_t>, MutableArray<VertexId>, std::size_t, float>(),

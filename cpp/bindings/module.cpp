@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   l2route::Interpreter::own().attach();
   m.doc() = "C++ core of l2route: counted scorers, beam search, pruning and rollouts.";
   l2route::bind_search(m);
+  l2route::bind_stream(m);
   l2route::bind_build(m);
   l2route::bind_learn(m);
 }

@@ -6,6 +6,7 @@
 namespace l2route {
 
 void bind_search(nanobind::module_& m);
+void bind_stream(nanobind::module_& m);
 void bind_build(nanobind::module_& m);
 void bind_learn(nanobind::module_& m);
 void bind_live(nanobind::module_& m);

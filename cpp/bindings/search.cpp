@@ -15,6 +15,7 @@
 #include "bindings/live.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
+#include "bindings/searcher.hpp"
 #include "bindings/without_gil.hpp"
 #include "live/visit.hpp"
 #include "search/filtered.hpp"
@@ -25,75 +26,6 @@ using namespace nanobind::literals;
 
 namespace l2route {
 namespace {
-
-class PySearcher {
- public:
-  PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
-             std::size_t dim, bool is_cosine, float origin,
-             std::shared_ptr<const PyRows> query_matrix, std::shared_ptr<const PyRows> original,
-             std::shared_ptr<const PyStore> store)
-      : graph_(std::move(graph)),
-        routing_(std::move(routing)),
-        query_matrix_(std::move(query_matrix)),
-        original_(std::move(original)),
-        store_(std::move(store)) {
-    searcher_.graph = graph_->view();
-    searcher_.routing = routing_->view();
-    if (query_matrix_ != nullptr) searcher_.projection = query_matrix_->view();
-    if (original_ != nullptr) searcher_.original = original_->view();
-    searcher_.dim = dim;
-    searcher_.routing_dim = query_matrix_ != nullptr ? query_matrix_->view().n : dim;
-    searcher_.origin = origin;
-    searcher_.is_cosine = is_cosine;
-    check_routing();
-    check_original();
-  }
-
-  const Searcher& searcher() const { return searcher_; }
-
-  // The slots of a living index; null if the graph is constant.
-  const Store* store() const { return store_ == nullptr ? nullptr : &store_->store(); }
-
- private:
-  void check_routing() const {
-    const Rows& routing = searcher_.routing;
-    const Adjacency& bottom = searcher_.graph.bottom;
-    require(routing.n == bottom.n, "as many routing vectors as vertices");
-    require(
-        routing.width == padded(searcher_.routing_dim, routing.element),
-        "routing vectors padded to their width, and a query matrix where the dimension changes");
-    require(!is_code(routing.element) || searcher_.routing_dim <= max_coded_dim(routing.element),
-            "codes of fewer dimensions: sums of products would overflow");
-    if (routing.near == nullptr) return;
-    const std::size_t n_places = byte_count({bottom.n, bottom.width}, 1);
-    require(n_places <= std::numeric_limits<VertexId>::max(), "at most 2^31 neighbours in all");
-    require(routing.near->n == n_places, "a routing vector per neighbour");
-  }
-
-  void check_original() const {
-    const auto is_float32_by_ip = [](const Rows& rows) {
-      return rows.element == Element::single && rows.kind == ScoreKind::inner_product;
-    };
-    if (searcher_.projection) {
-      require(searcher_.projection->width == padded(searcher_.dim) &&
-                  is_float32_by_ip(*searcher_.projection),
-              "a query matrix of padded rows of float32 scored by ip");
-    }
-    if (searcher_.original) {
-      require(searcher_.original->n == searcher_.graph.bottom.n &&
-                  searcher_.original->width == padded(searcher_.dim) &&
-                  !is_code(searcher_.original->element),
-              "as many original vectors as vertices, padded to their width");
-    }
-  }
-
-  std::shared_ptr<const PyGraph> graph_;
-  std::shared_ptr<const PyRows> routing_;
-  std::shared_ptr<const PyRows> query_matrix_;
-  std::shared_ptr<const PyRows> original_;
-  std::shared_ptr<const PyStore> store_;
-  Searcher searcher_;
-};
 
 // ids [n, k], distances [n, k], counts [3, n]: of routing, rerank and hops
 using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>>;
@@ -266,6 +198,9 @@ void bind_search(nb::module_& m) {
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("normalized", &normalized, "queries"_a,
         "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
+  m.def("scan_ns", &scan_ns, "row_bytes"_a, "Nanoseconds to score a row in a scan.");
+  m.def("walk_ns", &walk_ns, "row_bytes"_a, "Nanoseconds to score a row in a walk.");
+  m.attr("SIEVE_SHARE") = kSieveShare;
   bind_graph_and_rows(m);
   bind_live(m);
   bind_searcher(m);

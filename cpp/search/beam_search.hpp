@@ -172,6 +172,8 @@ class Walk {
 
   std::size_t n_hops() const { return n_hops_; }
 
+  bool has_visited(VertexId vertex) const { return visited_.contains(vertex); }
+
   // Ends the walk when its work reaches this, in scores.
   void set_patience(std::size_t patience) { patience_ = patience; }
   bool is_out_of_patience() const { return work() >= patience_; }
@@ -227,7 +229,7 @@ class Walk {
     n_fresh_ = 0;
     rows_ = &scorer_.rows();
     std::size_t n_seen = add_passing(list, width, allowed);
-    if (n_seen >= width / kFewestShare) return;
+    if (n_seen >= width - width / 4) return;
     std::size_t n_failing = 0;
     for (std::size_t i = 0; i < width; ++i) {
       const VertexId id = load_id(list + i);

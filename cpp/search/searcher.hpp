@@ -175,6 +175,24 @@ class Searcher {
     std::fill(distances + n_found, distances + k, std::numeric_limits<float>::infinity());
   }
 
+  // Distance in the metric's convention; rounded unit vectors may be slightly longer than 1.
+  float distance_of(float score) const { return is_cosine ? std::max(score + 1.0f, 0.0f) : score; }
+
+  void rerank(QueryScratch& scratch, std::vector<Key>& best) const {
+    scratch.ids.resize(best.size());
+    scratch.scores.resize(best.size());
+    for (std::size_t r = 0; r < best.size(); ++r) {
+      scratch.ids[r] = vertex_of(best[r]);
+      original->prefetch(scratch.ids[r]);
+    }
+    Scorer scorer(*original, scratch.query.data());
+    scorer.score(scratch.ids.data(), best.size(), scratch.scores.data());
+    for (std::size_t r = 0; r < best.size(); ++r) {
+      best[r] = make_key(scratch.scores[r], scratch.ids[r]);
+    }
+    std::sort(best.begin(), best.end());
+  }
+
  private:
   // Frontiers never need more room than there are vertices.
   template <class Tracer>
@@ -208,24 +226,6 @@ class Searcher {
       lanes[i]->frontier.best(original ? limits.rerank : limits.k, scratch[i].walk.best);
       finish(scratch[i], limits, at, answers);
     }
-  }
-
-  // Distance in the metric's convention; rounded unit vectors may be slightly longer than 1.
-  float distance_of(float score) const { return is_cosine ? std::max(score + 1.0f, 0.0f) : score; }
-
-  void rerank(QueryScratch& scratch, std::vector<Key>& best) const {
-    scratch.ids.resize(best.size());
-    scratch.scores.resize(best.size());
-    for (std::size_t r = 0; r < best.size(); ++r) {
-      scratch.ids[r] = vertex_of(best[r]);
-      original->prefetch(scratch.ids[r]);
-    }
-    Scorer scorer(*original, scratch.query.data());
-    scorer.score(scratch.ids.data(), best.size(), scratch.scores.data());
-    for (std::size_t r = 0; r < best.size(); ++r) {
-      best[r] = make_key(scratch.scores[r], scratch.ids[r]);
-    }
-    std::sort(best.begin(), best.end());
   }
 
   Slack slack_of(const Limits& limits, const float* routed) const {

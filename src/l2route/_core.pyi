@@ -17,6 +17,14 @@ def normalized(queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None
     Queries [n, dim] scaled to length 1, as a search by cosine scales them.
     """
 
+def scan_ns(row_bytes: int) -> float:
+    """Nanoseconds to score a row in a scan."""
+
+def walk_ns(row_bytes: int) -> float:
+    """Nanoseconds to score a row in a walk."""
+
+SIEVE_SHARE: float = 0.8
+
 class Graph:
     """A similarity graph; trusts that ids were checked."""
 
@@ -137,6 +145,19 @@ class Plan:
 
     def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
         """Search, and also return the visited vertices: offsets, vertices, hops."""
+
+class Stream:
+    """A search that goes on where it stopped."""
+
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], filter: Filter | None, ef: int, rerank: int) -> None: ...
+
+    def next(self, count: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32]]:
+        """The next ids and distances, at most `count` and ef; none at the end."""
+
+def search_radius(searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], radii: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], filters: Sequence[Filter], ef: int, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int64], NDArray[numpy.float32]]:
+    """
+    All within the radius of each query [n]: offsets [n + 1], ids, distances.
+    """
 
 def breadth_first_order(graph: Graph) -> NDArray[numpy.int32]:
     """Vertices in the order of a breadth-first search from the entries [n]."""

@@ -231,7 +231,7 @@ def test_a_setting_is_kept_where_it_was_measured(
         may_end.set()
         setting = future.result()
     settings = index._current.state.settings
-    assert (settings.get((space, 4, 0.6)) is setting) == is_kept
+    assert (settings.get((space, 4, 0.6, 1.0)) is setting) == is_kept
 
 
 def test_a_setting_found_during_a_change_is_not_lost(

@@ -169,7 +169,7 @@ def _of_ids(ids: NDArray[np.int64]) -> Filter:
         found = slots.slots_of(ids)
         mask = np.zeros(slots.n_slots, dtype=np.bool_)
         mask[found[found >= 0]] = True
-        return _packed(mask)
+        return packed(mask)
 
     return Filter(evaluate)
 
@@ -177,10 +177,11 @@ def _of_ids(ids: NDArray[np.int64]) -> Filter:
 def _used(slots: Slots) -> Words:
     """The slots that hold a vector."""
     labels = slots.labels
-    return _packed(np.ones(slots.n_slots, dtype=np.bool_) if labels is None else labels != -1)
+    return packed(np.ones(slots.n_slots, dtype=np.bool_) if labels is None else labels != -1)
 
 
-def _packed(mask: NDArray[np.bool_]) -> Words:
+def packed(mask: NDArray[np.bool_]) -> Words:
+    """The bitmap of a boolean array."""
     padded = np.zeros(-(-len(mask) // 64) * 8, dtype=np.uint8)
     packed = np.packbits(mask, bitorder="little")
     padded[: len(packed)] = packed

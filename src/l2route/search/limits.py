@@ -54,9 +54,7 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
         if not 1 <= k <= MAX_K:
             _refuse_k(k)
         if ef is not None:
-            ef = index_of(ef)
-            if ef < 1:
-                raise ValueError(f"expected ef of at least 1, got {ef}")
+            ef = check_ef(ef)
         if slack is not None:
             slack = _checked_slack(slack, ef, space)
             ef = ef or MAX_EF_WITH_SLACK
@@ -80,6 +78,14 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
 
 
 NO_LIMITS = Limits()
+
+
+def check_ef(ef: int) -> int:
+    """The beam width as an int."""
+    ef = index_of(ef)
+    if ef < 1:
+        raise ValueError(f"expected ef of at least 1, got {ef}")
+    return ef
 
 
 def check_alone(recall: float, limits: Limits) -> None:

@@ -41,6 +41,21 @@ def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
         )
 
 
+def check_queries(queries: object, dim: int) -> NDArray[np.float32]:
+    """Queries [n_queries, dim], or one query [dim], as contiguous float32 [n_queries, dim]."""
+    given = as_array("queries", queries)
+    several = given[None] if given.ndim == 1 else given
+    return check_vectors("queries", several, dim, may_be_empty=True)
+
+
+def check_threads(n_threads: int) -> int:
+    """The number of threads, at most MAX_THREADS."""
+    n_threads = index_of(n_threads)
+    if n_threads < 0:
+        raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
+    return min(n_threads, MAX_THREADS)
+
+
 class Plan:
     """A search with everything fixed but the queries; any number of threads may share it.
 
@@ -79,9 +94,7 @@ class Plan:
         """Queries as contiguous float32; the core itself checks arrays that already are."""
         if type(queries) is np.ndarray and queries.dtype == FLOAT32 and queries.flags.c_contiguous:
             return queries
-        given = as_array("queries", queries)
-        several = given[None] if given.ndim == 1 else given
-        return check_vectors("queries", several, self.dim, may_be_empty=True)
+        return check_queries(queries, self.dim)
 
     def _check_memory(self, n_queries: int) -> None:
         n_bytes = n_queries * self.k * (np.int64().nbytes + np.float32().nbytes)
@@ -127,7 +140,7 @@ class Searcher:
         self.reranks = not space.is_exact
         self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = inlined_bytes(graph, space)
-        self._core = _core.Searcher(
+        self.core = _core.Searcher(
             graph.core,
             rows_of_space(graph, space, simd),
             dim=base.dim,
@@ -199,14 +212,10 @@ class Searcher:
             scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
                 original vectors.
         """
-        k, n_threads = index_of(k), index_of(n_threads)
-        if n_threads < 0:
-            raise ValueError(f"expected n_threads of at least 0, got {n_threads}")
-        if n_threads > MAX_THREADS:
-            n_threads = MAX_THREADS
+        k, n_threads = index_of(k), check_threads(n_threads)
         routing, beam, rerank, slack = limits.resolve(self.space, k)
         core = _core.Plan(
-            self._core,
+            self.core,
             labels,
             k,
             routing,

@@ -9,6 +9,8 @@ from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.validation import Validation
 
+SettingKey = tuple[str, int, float, float]
+"""Space, k, recall and share of a setting."""
 LOSS_K, LOSS_EF = 10, 64
 """Answers per query and beam width at which the loss of compression is measured."""
 
@@ -31,10 +33,21 @@ class Setting:
     """Beam width; None if there is a slack."""
     slack: float | None = None
     """Slack; None if there is a beam width."""
+    share: float = 1.0
+    """Smallest share of the vectors that pass the filters it is for; 1 for searches without."""
+    scan_rerank: int = 0
+    """True distances after a scan of the routing vectors that pass; 0 to scan the original ones."""
+    n_scored: int = 0
+    """Mean number of routing vectors that walks score; 0 if it was not measured."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"expected a setting with k of at least 1, got {self.k}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"expected a setting with a share in (0, 1], got {self.share}")
+        if min(self.scan_rerank, self.n_scored) < 0:
+            got = f"{self.scan_rerank} and {self.n_scored}"
+            raise ValueError(f"expected scan_rerank and n_scored of at least 0, got {got}")
         if self.rerank < 0:
             raise ValueError(f"expected a setting with rerank of at least 0, got {self.rerank}")
         widths = [width for width in (self.ef, self.slack) if width is not None]
@@ -45,6 +58,11 @@ class Setting:
             raise ValueError(
                 f"expected a setting with a finite ef or slack of at least 0, got {widths[0]}"
             )
+
+    @property
+    def key(self) -> "SettingKey":
+        """What the setting is for."""
+        return self.space, self.k, self.target, self.share
 
     @cached_property
     def limits(self) -> Limits:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route import _core
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import MAX_THREADS
@@ -96,11 +95,9 @@ class Changing:
         state = self._current.state
         if state.living is None:
             return state.base.vectors()[state.rows_of(wanted)].copy()
-        reading = _core.Reading(state.living.store)
-        slots = _slots_of(state.living, wanted)
-        found = state.base.rows[slots, : state.base.dim].astype(np.float32)
-        del reading
-        return found
+        with state.reading():
+            slots = _slots_of(state.living, wanted)
+            return state.base.rows[slots, : state.base.dim].astype(np.float32)
 
     @property
     def ids(self) -> Ids:

@@ -9,6 +9,7 @@ from threading import Lock, get_ident
 from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
 from l2route.search.searcher import Searcher
+from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
 from l2route.state.living import Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
@@ -129,11 +130,26 @@ class Current:
             self.state = after.with_settings_of(self.state, before)
 
     def setting(
-        self, state: IndexState, searcher: Searcher, recall: float, k: int, n_threads: int
+        self,
+        state: IndexState,
+        searcher: Searcher,
+        recall: float,
+        k: int,
+        n_threads: int,
+        share: float = 1.0,
     ) -> Setting:
-        """The cheapest setting of a state's searcher that reaches a recall@k, measured once."""
+        """The cheapest setting of a state's searcher that reaches a recall@k, measured once.
+
+        Args:
+            state: the state that is searched.
+            searcher: a searcher of the state.
+            recall: recall@k to reach.
+            k: answers per query.
+            n_threads: threads to measure with.
+            share: share of the vectors that pass a filter, one of `selectivity.BANDS`; 1 for none.
+        """
         k, recall = index_of(k), float(recall)
-        known = state.settings.get((searcher.space.name, k, recall))
+        known = state.settings.get((searcher.space.name, k, recall, share))
         if known is not None and not self._is_outdated(state):
             return known
         if state.validation is None:
@@ -147,7 +163,11 @@ class Current:
                 state = self.state
             searcher = state.searcher(searcher.space.name)
         assert state.validation is not None
-        setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
+        if share == 1.0:
+            setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
+        else:
+            plain = self.setting(state, searcher, recall, k, n_threads)
+            setting = calibrate_filtered(searcher, state.validation, plain, share, n_threads)
         self.add_setting(state, setting)
         return setting
 
@@ -159,7 +179,6 @@ class Current:
 
     def add_setting(self, measured: IndexState, setting: Setting) -> None:
         """Keep a setting measured on a state if it is valid for the current one."""
-        key = (setting.space, setting.k, setting.target)
-        with_setting = replace(measured, settings={**measured.settings, key: setting})
+        with_setting = replace(measured, settings={**measured.settings, setting.key: setting})
         with self._swap:
             self.state = self.state.with_settings_of(with_setting, self.state)

@@ -116,7 +116,7 @@ def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     return replace(
         state,
         validation=validation,
-        settings={(each.space, each.k, each.target): each for each in settings},
+        settings={each.key: each for each in settings},
         losses={loss.space: loss for loss in losses},
     )
 
@@ -166,7 +166,8 @@ def _record_of(kind: type[Record], entry: Mapping[str, Any]) -> Record:
     values: dict[str, Any] = {}
     for field in fields(kind):
         types = get_args(get_type_hints(kind)[field.name]) or (get_type_hints(kind)[field.name],)
-        value = entry[field.name] if field.default is MISSING else entry.get(field.name)
+        default = entry[field.name] if field.default is MISSING else field.default
+        value = entry.get(field.name, default)
         values[field.name] = None if value is None and NoneType in types else types[0](value)
     return kind(**values)
 

@@ -1,8 +1,10 @@
 """IndexPlan: a search of an index with everything fixed but the queries."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from l2route import _core
+from l2route.search.bands import PlansByBand, by_band
 from l2route.search.filter import filters_of
 from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
@@ -38,7 +40,7 @@ class IndexPlan:
 
     def __init__(self, current: Current, asked: Asked) -> None:
         self._current, self._asked = current, asked
-        self._prepared: tuple[IndexState, int, Plan] | None = None
+        self._prepared: tuple[IndexState, int, Plan | PlansByBand] | None = None
 
     @property
     def k(self) -> int:
@@ -55,17 +57,14 @@ class IndexPlan:
         state = self._current.state
         if state.living is None:
             return self._plan(state)(queries, trace)
-        reading = _core.Reading(state.living.store)  # slots that filters name are not used again
-        try:
+        with state.reading():  # slots that filters name are not used again
             return self._plan(state)(queries, trace)
-        finally:
-            del reading
 
     def prepare(self) -> None:
         """Check the arguments, and prepare the search for the index as it is."""
         self._plan(self._current.state)
 
-    def _plan(self, state: IndexState) -> Plan:
+    def _plan(self, state: IndexState) -> Plan | PlansByBand:
         known = self._prepared  # one read: other threads may replace it
         version = state.version if self._asked.depends_on_vectors else 0
         if known is None or known[0] is not state or known[1] != version:
@@ -73,13 +72,26 @@ class IndexPlan:
             self._prepared = known
         return known[2]
 
-    def _planned(self, state: IndexState) -> Plan:
+    def _planned(self, state: IndexState) -> Plan | PlansByBand:
         k, where, limits, recall, space, n_threads = self._asked
         searcher = state.searcher(space)
-        if recall is not None:
-            check_alone(recall, limits)
-            limits = self._current.setting(state, searcher, recall, k, n_threads).limits
         filters = [] if where is None else [each.core(state) for each in filters_of(where, state)]
-        return searcher.plan(
-            k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
-        )
+        if recall is None:
+            return searcher.plan(
+                k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
+            )
+        check_alone(recall, limits)
+
+        def planned(members: Sequence[_core.Filter], share: float) -> Plan:
+            setting = self._current.setting(state, searcher, recall, k, n_threads, share)
+            return searcher.plan(
+                k,
+                limits=setting.limits,
+                n_threads=n_threads,
+                labels=state.labels,
+                filters=members,
+                n_expected=setting.n_scored,
+                scan_rerank=setting.scan_rerank,
+            )
+
+        return by_band(filters, state.n_vectors, planned)

@@ -1,14 +1,20 @@
 """Searching: what can be asked of an index."""
 
+from collections.abc import Sequence
+from operator import index as index_of
+
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.search.filter import Filter, filter_of
-from l2route.search.limits import Limits
+from l2route import _core
+from l2route.search.filter import Filter, filter_of, filters_of
+from l2route.search.limits import Limits, check_ef
 from l2route.search.result import SearchResult
-from l2route.search.searcher import Searcher
+from l2route.search.searcher import Searcher, check_queries, check_threads
+from l2route.search.stream import RadiusResult, Stream, check_radii
 from l2route.state.current import Current
 from l2route.state.plan import Asked, IndexPlan
+from l2route.state.state import IndexState
 
 
 class Searching:
@@ -95,6 +101,89 @@ class Searching:
         plan.prepare()
         return plan
 
+    def search_radius(
+        self,
+        queries: object,
+        radius: object,
+        *,
+        where: object = None,
+        ef: int = 64,
+        space: str | None = None,
+        n_threads: int = 0,
+    ) -> RadiusResult:
+        """Find all vectors within a radius of each query.
+
+        A walk goes on until, of ef/2 vertices one after another, none is within the radius. All
+        answers are within it by their true distance; some may be missed, the fewer the larger ef.
+
+        Args:
+            queries: [n_queries, dim], or one query [dim].
+            radius: largest distance of an answer, as in `SearchResult.distances`: a squared one
+                for l2, 1 − cosine, or the negative inner product; one for all queries, or one for
+                each.
+            where: which vectors may be answers, as in `search`.
+            ef: beam width.
+            space: name of the space to route in; by default the last of `spaces`.
+            n_threads: threads to use; 0 for all cores.
+        """
+        state = self._current.state
+        searcher = state.searcher(space)
+        rows = check_queries(queries, state.base.dim)
+        with state.reading():
+            found = _core.search_radius(
+                searcher.core,
+                state.labels,
+                rows,
+                check_radii(radius, len(rows)),
+                _filters(where, state),
+                check_ef(ef),
+                check_threads(n_threads),
+            )
+        return RadiusResult(*found)
+
+    def stream(
+        self,
+        query: object,
+        *,
+        page: int = 10,
+        where: object = None,
+        ef: int = 64,
+        rerank: int | None = None,
+        space: str | None = None,
+    ) -> Stream:
+        """Answer one query page by page: an iterator that goes on where it stopped.
+
+        Args:
+            query: [dim].
+            page: answers per page; ids and distances.
+            where: which vectors may be answers: a boolean array over rows, ids or a `filter`.
+            ef: beam width, at least the page.
+            rerank: vertices that compete for a page by their true distance, in spaces whose scores
+                are not true distances; by default twice the page.
+            space: name of the space to route in; by default the last of `spaces`.
+        """
+        state = self._current.state
+        rows = check_queries(query, state.base.dim)
+        if len(rows) != 1:
+            raise ValueError(f"expected one query [{state.base.dim}], got {len(rows)}")
+        reading = state.reading()
+        filters = _filters(where, state)
+        if len(filters) > 1:
+            raise ValueError(f"expected one filter, got {len(filters)}")
+        page = index_of(page)
+        if page < 1:
+            raise ValueError(f"expected a page of at least 1, got {page}")
+        rerank = 2 * page if rerank is None else index_of(rerank)
+        core = _core.Stream(
+            state.searcher(space).core,
+            state.labels,
+            rows[0],
+            filters[0] if filters else None,
+            max(check_ef(ef), page, rerank),
+            max(rerank, 0),
+        )
+        return Stream(core, page, reading)
+
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
         return self._current.dense().rows_of(ids)
@@ -102,3 +191,11 @@ class Searching:
     def searcher(self, space: str | None = None) -> Searcher:
         """The searcher of a space; by default that of the last space."""
         return self._current.state.searcher(space)
+
+
+def _filters(where: object, state: IndexState) -> list[_core.Filter]:
+    """The filters of a search; that of live slots if there is no other in a living index."""
+    filters = [each.core(state) for each in filters_of(where, state)]
+    if filters or state.living is None:
+        return filters
+    return [_core.Filter(None, state.n_slots, state.labels, state.n_vectors)]

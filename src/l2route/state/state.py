@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route import _core
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.filter import slots_by_label
 from l2route.search.searcher import Searcher
-from l2route.search.setting import Loss, Setting
+from l2route.search.setting import Loss, Setting, SettingKey
 from l2route.search.space import RoutingSpace, original_space
 from l2route.search.validation import Validation
 from l2route.state.space_record import arrays_of_space
 
 if TYPE_CHECKING:
     from l2route.state.living import Living
-
-SettingKey = tuple[str, int, float]
-"""Space, k and recall of a setting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # arrays have no single truth value to compare by
@@ -42,7 +41,7 @@ class IndexState:
     validation: Validation | None = None
     """Queries on which settings are measured."""
     settings: Mapping[SettingKey, Setting] = field(default_factory=dict)
-    """Settings measured so far, by space, k and recall."""
+    """Settings measured so far, by space, k, recall and share that passes."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
     """Losses of recall by compression, by the name of the compressed space."""
     living: Living | None = None
@@ -75,7 +74,7 @@ class IndexState:
             searchers,
             labels,
             validation,
-            {(setting.space, setting.k, setting.target): setting for setting in settings},
+            {setting.key: setting for setting in settings},
             {loss.space: loss for loss in losses},
         )
 
@@ -122,6 +121,11 @@ class IndexState:
         return self.graph.n_vertices
 
     @property
+    def n_vectors(self) -> int:
+        """Number of vectors."""
+        return self.n_slots if self.living is None else len(self.living)
+
+    @property
     def version(self) -> int:
         """Number of changes in place so far."""
         return 0 if self.living is None else self.living.counts.version
@@ -130,6 +134,10 @@ class IndexState:
     def is_living(self) -> bool:
         """Whether the arrays may be changed in place."""
         return self.living is not None
+
+    def reading(self) -> AbstractContextManager[object]:
+        """While this exists and is not closed, slots that are seen keep their vectors."""
+        return nullcontext() if self.living is None else _core.Reading(self.living.store)
 
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row numbers of the vectors with these ids [n]; −1 for ids that there are not."""
