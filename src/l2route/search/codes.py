@@ -91,7 +91,7 @@ def fit_codes(vectors: NDArray[np.float32], bits: int = 8) -> Codes:
 
 def encode(vectors: NDArray[np.float32], codes: Codes) -> NDArray[np.uint8]:
     """Codes of vectors [n, dim]; values out of range get the nearest code."""
-    numbers = np.rint((vectors - codes.offset) / codes.scale)
+    numbers: NDArray[np.float32] = np.rint((vectors - codes.offset) / codes.scale)
     return np.clip(numbers, 0, LARGEST_CODES[codes.bits]).astype(np.uint8)
 
 
