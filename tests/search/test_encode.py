@@ -138,6 +138,8 @@ def test_a_filter_with_arrays_that_do_not_fit_is_refused() -> None:
         "shift": (dim,),
         "bias": (5 * n + 2,),
         "lengthwise": (n,),
+        "hubs": (2, n),
+        "hub_shifts": (2, dim + 1),
     }
     filled = {name: np.ones(shape, dtype=np.float32) for name, shape in arrays.items()}
     good = FilterMap(**filled, constant=0.0)

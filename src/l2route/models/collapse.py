@@ -5,8 +5,10 @@ import torch
 from torch import Tensor
 
 from l2route.models.protocol import InductiveModel, RoutingModel, ShiftedModel, name_of
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
 from l2route.search.space import LEARNED, RoutingSpace
+from l2route.search.vertex_map import FilterMap
 
 N_PROBED = 4
 """Random queries at which it is checked that a query map is affine."""
@@ -16,7 +18,12 @@ ROUNDING = 1e-3
 
 @torch.no_grad()
 def space_of(
-    model: RoutingModel, original_dim: int, dim: int, scale: float, rerank: int
+    model: RoutingModel,
+    original_dim: int,
+    dim: int,
+    scale: float,
+    rerank: int,
+    base: BaseVectors | None = None,
 ) -> RoutingSpace:
     """Collapse a model into vectors of `dim` dimensions, a query matrix and biases.
 
@@ -26,6 +33,7 @@ def space_of(
         dim: routing dimension d; if it equals D, the space has no query matrix.
         scale: factor that queries were multiplied by while learning.
         rerank: vertices that searches rerank by default.
+        base: the original vectors; without them the space's vertex map does not know hubs.
     """
     vectors, bias = model.vertices()  # [n, width], [n]
     constant, matrix = _affine_map(model, original_dim, vectors.device)  # [1, width], [D, width]
@@ -40,11 +48,17 @@ def space_of(
         query_matrix = np.ascontiguousarray(readout.T * np.float32(scale))
     rows = vectors @ collapse  # [n, dim]
     offsets = bias + (vectors @ constant.T)[:, 0]  # [n]
+    by = model.vertex_map(readout, scale) if isinstance(model, InductiveModel) else None
     if isinstance(model, ShiftedModel):
         ids, shifts = model.shifts()
         moved, width = torch.from_numpy(ids).to(vectors.device), shifts.shape[1] - 1
-        rows[moved] += shifts[:, :-1] @ collapse[:width]
-        offsets[moved] += shifts[:, -1] + shifts[:, :-1] @ constant[0, :width]
+        moves = shifts[:, :-1] @ collapse[:width]  # [h, dim]
+        lifts = shifts[:, -1] + shifts[:, :-1] @ constant[0, :width]  # [h]
+        rows[moved] += moves
+        offsets[moved] += lifts
+        if isinstance(by, FilterMap) and base is not None:
+            shifted = torch.column_stack([moves, lifts]).cpu().numpy()
+            by = by.with_hubs(base.vectors()[ids], shifted)
     padded = pad_rows(rows.cpu().numpy())
     return RoutingSpace(
         padded,
@@ -55,7 +69,7 @@ def space_of(
         LEARNED,
         rerank,
         model=name_of(model),
-        vertex_map=model.vertex_map(readout, scale) if isinstance(model, InductiveModel) else None,
+        vertex_map=by,
     )
 
 

@@ -114,6 +114,8 @@ class GraphFilter(nn.Module):
             bias=sharpness * self.bias.detach().numpy(),
             lengthwise=None if by is None else np.sqrt(sharpness) * by,
             constant=-self.sharpness * self.mean_bias,
+            hubs=np.zeros((0, len(self.axes)), dtype=np.float32),
+            hub_shifts=np.zeros((0, readout.shape[1] + 1), dtype=np.float32),
         )
 
 

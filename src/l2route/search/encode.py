@@ -35,10 +35,10 @@ def encode_vertices(
 ) -> tuple[NDArray[Any], NDArray[np.float32] | None]:
     """Compute the rows and biases of vertices in a space, with what the space has.
 
-    The vertices that a space was made from get the rows that they have in it, hubs excepted: those
-    have learned shifts of their own. Codes have the offset and scale of the space; values beyond
-    their range get the nearest code. A learned space looks at the neighbours of a vertex and at
-    theirs as they are now. Rows computed earlier are not changed when their surroundings are.
+    The vertices that a space was made from get the rows that they have in it. Codes have the offset
+    and scale of the space; values beyond their range get the nearest code. A learned space looks at
+    the neighbours of a vertex and at theirs as they are now: rows computed earlier do not change
+    when their surroundings do, but may be computed again by the same call.
 
     Args:
         space: the space.

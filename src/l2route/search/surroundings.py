@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from l2route.search.base import BaseVectors
 
-GATHERED = 2**20
+GATHERED = 2**17
 """Values of neighbours that are gathered at a time."""
 
 

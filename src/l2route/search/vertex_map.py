@@ -1,7 +1,7 @@
 """Maps of vertices into a routing space, for vertices that come after it was made."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement, pairwise
 from typing import Any
 
@@ -33,7 +33,8 @@ class FilterMap:
 
     f(v) = (Σ weights_k∘φ_k(v) + Σ s_j(v)·singles_j)·out + shift, where φ_k and s_j are features of
     the vertex, its neighbours and their neighbours, standardised as those that were learned from.
-    What hubs have learned for themselves is not part of it.
+    Hubs have learned a shift of their own besides; they are known by their vectors, which they keep
+    wherever they are moved.
     """
 
     axes: NDArray[np.float32]
@@ -56,6 +57,12 @@ class FilterMap:
     """Matrix B [d, D], or its diagonal [D], by which the bias has −½|B·r|²; None without it."""
     constant: float
     """Added to every bias."""
+    hubs: NDArray[np.float32]
+    """Vectors of hubs [h, D]; any vertex with the same vector as half floats is taken for one."""
+    hub_shifts: NDArray[np.float32]
+    """Added to the routing vectors of hubs and, the last column, to their biases [h, dim + 1]."""
+    _hub_of: dict[bytes, int] = field(init=False, repr=False)
+    """Number of each hub by the bytes of its vector."""
 
     def __post_init__(self) -> None:
         n, groups = len(self.axes), len(self.weights)
@@ -70,6 +77,8 @@ class FilterMap:
             "out": (n, len(self.shift)),
             "shift": self.shift.shape[:1],
             "bias": (n_features,),
+            "hubs": (len(self.hubs), n),
+            "hub_shifts": (len(self.hubs), len(self.shift) + 1),
         }
         for name, shape in expected.items():
             got = getattr(self, name).shape
@@ -79,6 +88,8 @@ class FilterMap:
         if lengthwise is not None and (lengthwise.ndim > 2 or lengthwise.shape[-1:] != (n,)):
             got = list(lengthwise.shape)
             raise ValueError(f"expected lengthwise of a filter [{n}] or [*, {n}], got {got}")
+        hub_of = {key: hub for hub, key in enumerate(_keys(self.hubs))}
+        object.__setattr__(self, "_hub_of", hub_of)
 
     def check_dims(self, original_dim: int, dim: int) -> None:
         """Refuse a space of other dimensions."""
@@ -93,11 +104,18 @@ class FilterMap:
 
     def rotated(self, rotation: NDArray[np.float32]) -> "FilterMap":
         """The map followed by a rotation [n_out, dim]."""
-        return replace(self, out=self.out @ rotation.T, shift=rotation @ self.shift)
+        shifts = np.column_stack([self.hub_shifts[:, :-1] @ rotation.T, self.hub_shifts[:, -1]])
+        return replace(
+            self, out=self.out @ rotation.T, shift=rotation @ self.shift, hub_shifts=shifts
+        )
 
     def moved(self, shift: NDArray[np.float32], constant: float) -> "FilterMap":
         """The map with a vector [dim] added to all routing vectors, a number to all biases."""
         return replace(self, shift=self.shift + shift, constant=self.constant + constant)
+
+    def with_hubs(self, vectors: NDArray[np.float32], shifts: NDArray[np.float32]) -> "FilterMap":
+        """The map with shifts [h, dim + 1] of the vertices with these vectors [h, D]."""
+        return replace(self, hubs=vectors, hub_shifts=shifts)
 
     def __call__(
         self,
@@ -121,7 +139,19 @@ class FilterMap:
         weighted = sum(g * w for g, w in zip(groups, self.weights, strict=True))
         weighted = weighted + np.concatenate(singles, axis=1) @ self.singles
         bias = np.concatenate([*groups, *singles, *products], axis=1) @ self.bias
-        return weighted @ self.out + self.shift, bias + self._lengthwise(rotated[0])
+        rows, bias = weighted @ self.out + self.shift, bias + self._lengthwise(rotated[0])
+        self._shift_hubs(means[0], rows, bias)
+        return rows, bias
+
+    def _shift_hubs(
+        self, vectors: Block, rows: NDArray[np.float32], bias: NDArray[np.float32]
+    ) -> None:
+        """Add the shifts of hubs among vectors [m, D] to routing vectors [m, dim], biases [m]."""
+        hubs = np.array([self._hub_of.get(key, -1) for key in _keys(vectors)], dtype=np.int64)
+        at = np.flatnonzero(hubs >= 0)
+        if len(at):
+            rows[at] += self.hub_shifts[hubs[at], :-1]
+            bias[at] += self.hub_shifts[hubs[at], -1]
 
     def _lengthwise(self, rotated: Block) -> NDArray[np.float32]:
         """Part of the biases that does not depend on neighbours [m]."""
@@ -146,6 +176,13 @@ class FilterMap:
 
 
 VertexMap = Projection | FilterMap
+
+
+def _keys(vectors: NDArray[np.floating[Any]]) -> list[bytes]:
+    """The bytes of vectors as half floats, which are the same if the index rounds them to those."""
+    with np.errstate(over="ignore"):
+        halves = np.ascontiguousarray(vectors, dtype=np.float16)
+    return [half.tobytes() for half in halves]
 
 
 def log_degrees(in_degrees: NDArray[np.integer[Any]]) -> Block:

@@ -42,6 +42,8 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
         names = (*FILTER_ARRAYS, "lengthwise")
         arrays |= {f"filter_{name}": getattr(by, name) for name in names}
         arrays["filter_constant"] = np.array([by.constant])
+        if len(by.hubs):
+            arrays |= {"filter_hubs": by.hubs, "filter_hub_shifts": by.hub_shifts}
     return {f"space{i}_{name}": array for name, array in arrays.items() if array is not None}
 
 
@@ -105,7 +107,17 @@ def _vertex_map_of(
     if lengthwise is not None and lengthwise.dtype != "float32":
         raise ValueError(f"expected space{i}_filter_lengthwise float32, got {lengthwise.dtype}")
     (constant,) = required_array(arrays, f"space{i}_filter_constant", ("float64",), 1)
-    return FilterMap(**parts, lengthwise=lengthwise, constant=float(constant))
+    n, dim = parts["out"].shape
+    empty = (np.zeros((0, n), dtype=np.float32), np.zeros((0, dim + 1), dtype=np.float32))
+    hubs = optional_array(arrays, f"space{i}_filter_hubs", "float32", 2)
+    shifts = optional_array(arrays, f"space{i}_filter_hub_shifts", "float32", 2)
+    return FilterMap(
+        **parts,
+        lengthwise=lengthwise,
+        constant=float(constant),
+        hubs=empty[0] if hubs is None else hubs,
+        hub_shifts=empty[1] if shifts is None else shifts,
+    )
 
 
 def _codes_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Codes | None:

@@ -253,7 +253,8 @@ class Run:
 
     def _space(self) -> RoutingSpace:
         problem, rerank = self.problem, self.spending.rerank
-        return space_of(self.model, problem.base.dim, self.dim, problem.scale, rerank)
+        base = problem.base
+        return space_of(self.model, base.dim, self.dim, problem.scale, rerank, base)
 
     def _state(self) -> dict[str, Any]:
         return {
