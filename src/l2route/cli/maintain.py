@@ -52,6 +52,7 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
         return
     graph, spaces = facts.pop("graph"), facts.pop("spaces")
     settings, losses = facts.pop("settings"), facts.pop("losses")
+    facts.pop("drifts")  # an index that was just loaded has none
     table = Table(show_header=False, box=None)
     for name, value in {**facts, **graph}.items():
         shown = f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -1,12 +1,14 @@
 """Rows and biases of vertices in a routing space, also of those that come after it was made."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
-from l2route.search.codes import code_rows, half_rows
+from l2route.search.codes import code_rows, fit_codes, half_rows
 from l2route.search.layout import pad_rows
 from l2route.search.space import RoutingSpace
 from l2route.search.vertex_map import FilterMap
@@ -51,13 +53,38 @@ def encode_vertices(
     Returns:
         Padded rows as those of the space [m, row width], and biases [m] if the space has biases.
     """
-    check_encodes(space)
-    bias: NDArray[np.float32] | None
-    if isinstance(space.vertex_map, FilterMap):
-        vectors, bias = space.vertex_map(base, lists, slots, in_degrees)
-    else:
-        vectors, bias = _projected(space, base.rows[slots, : base.dim])
+    vectors, bias = _mapped(space, base, lists, slots, in_degrees)
     return _rows_of(space, vectors), bias
+
+
+def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> RoutingSpace:
+    """The space with all vertices encoded anew, by the graph and with scales of codes as of now.
+
+    Args:
+        space: a space with a vertex map; it may have been made for other vectors.
+        base: the vectors.
+        graph: the graph over them.
+    """
+    slots, lists = np.arange(graph.n_vertices), graph.neighbors
+    in_degrees = np.bincount(lists[lists >= 0], minlength=len(slots))
+    vectors, bias = _mapped(space, base, lists, slots, in_degrees)
+    if space.codes is not None:
+        space = replace(space, codes=fit_codes(vectors, space.codes.bits))
+    return replace(space, rows=_rows_of(space, vectors), bias=bias)
+
+
+def _mapped(
+    space: RoutingSpace,
+    base: BaseVectors,
+    lists: NDArray[np.int32],
+    slots: NDArray[np.integer[Any]],
+    in_degrees: NDArray[np.integer[Any]] | None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Routing vectors [m, dim] and biases [m] before compression; see `encode_vertices`."""
+    check_encodes(space)
+    if isinstance(space.vertex_map, FilterMap):
+        return space.vertex_map(base, lists, slots, in_degrees)
+    return _projected(space, base.rows[slots, : base.dim])
 
 
 def _projected(

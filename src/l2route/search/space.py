@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from l2route.data.vectors import Metric
 from l2route.search.base import BASE_TYPES, BaseVectors, Scorer
+from l2route.search.gain import Gain
 from l2route.search.layout import pad_rows, padded_dim
 from l2route.search.vertex_map import FilterMap, Projection, VertexMap
 
@@ -79,6 +80,8 @@ class RoutingSpace:
     True for `original_space`."""
     model: str | None = None
     """Name of the class of the model that it was learned by; None if it was not learned."""
+    gain: Gain | None = None
+    """What learning brought when it was done; None if it was not learned, or not kept track of."""
     vertex_map: VertexMap | None = None
     """Maps vertices that come later into the space; None if that is not known."""
 

@@ -15,6 +15,7 @@ from l2route.rewiring.renumber import (
     renumber_space,
 )
 from l2route.search.codes import Compression, compress_space, to_float16
+from l2route.search.drift import measure_drift, with_gain
 from l2route.search.rows import check_inlined
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss
@@ -25,7 +26,18 @@ from l2route.state.state import IndexState
 
 def validated(state: IndexState, validation: Validation) -> IndexState:
     """Replace the validation queries and drop all settings, which were measured on others."""
-    return replace(state, validation=validation, settings={})
+    return replace(state, validation=validation, settings={}, drifts={})
+
+
+def with_drifts(state: IndexState) -> IndexState:
+    """Measure the drift of all spaces on the validation queries, for `info` to report."""
+    if state.validation is None:
+        raise ValueError(
+            "expected validation queries to measure drift on, got none: "
+            "call learn or validate_with first"
+        )
+    drifts = measure_drift(state.graph, state.base, state.spaces, state.validation)
+    return replace(state, drifts={drift.space: drift for drift in drifts})
 
 
 def learned(state: IndexState, space: RoutingSpace | None, validation: Validation) -> IndexState:
@@ -66,6 +78,8 @@ def compressed(
         after = state.with_spaces(base, state.spaces[1:])
         return after if vectors is None else _with_loss(after, source, source.space.name)
     smaller = replace(compress_space(source.space, routing), inlined=inlined)
+    if state.validation is not None:
+        smaller = with_gain(smaller, state.graph, base, state.validation)
     replaced = (source.space.name, smaller.name)
     kept = [other for other in state.spaces[1:] if other.name not in replaced]
     return _with_loss(state.with_spaces(base, [*kept, smaller]), source, smaller.name)
@@ -102,7 +116,7 @@ def refined(
         progress=progress,
     )
     searchers = {space.name: Searcher(graph, space, state.base) for space in state.spaces}
-    return replace(state, graph=graph, searchers=searchers, settings={}, losses={})
+    return replace(state, graph=graph, searchers=searchers, settings={}, losses={}, drifts={})
 
 
 def renumbered(state: IndexState) -> IndexState:

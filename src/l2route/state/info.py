@@ -9,7 +9,7 @@ from l2route.state.state import IndexState
 
 
 def info(state: IndexState) -> dict[str, Any]:
-    """Size, metric, graph, spaces, settings, losses and bytes per vector of an index."""
+    """Size, metric, graph, spaces, settings, losses, drifts and bytes per vector of an index."""
     n = state.graph.n_vertices
     return {
         "n_vertices": n,
@@ -22,5 +22,6 @@ def info(state: IndexState) -> dict[str, Any]:
         "n_validation": 0 if state.validation is None else len(state.validation.queries),
         "settings": [asdict(setting) for setting in state.settings.values()],
         "losses": [asdict(loss) for loss in state.losses.values()],
+        "drifts": [asdict(drift) for drift in state.drifts.values()],
         "bytes_per_vector": state.n_bytes / n,
     }

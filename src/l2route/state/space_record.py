@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.search.codes import COMPRESSIONS
+from l2route.search.gain import Gain
 from l2route.search.space import ROW_TYPES, Codes, RoutingSpace
 from l2route.search.vertex_map import FilterMap, Projection, VertexMap
 from l2route.state.arrays import optional_array, required_array
@@ -59,6 +61,7 @@ def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
         "origin": space.origin,
         "rerank": space.rerank,
         "model": space.model,
+        "gain": None if space.gain is None else asdict(space.gain),
         "vertex_map": _name_of(space.vertex_map),
     }
 
@@ -83,7 +86,22 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         rerank=int(entry.get("rerank", 32)),
         origin=None if entry.get("origin") is None else float(entry["origin"]),
         model=None if entry.get("model") is None else str(entry["model"]),
+        gain=_gain_of(entry.get("gain")),
         vertex_map=_vertex_map_of(i, entry, arrays),
+    )
+
+
+def _gain_of(entry: Mapping[str, Any] | None) -> Gain | None:
+    if entry is None:
+        return None
+    return Gain(
+        k=int(entry["k"]),
+        budget=int(entry["budget"]),
+        routing=int(entry["routing"]),
+        rerank=int(entry["rerank"]),
+        pca_dim=None if entry["pca_dim"] is None else int(entry["pca_dim"]),
+        plain=float(entry["plain"]),
+        learned=float(entry["learned"]),
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.drift import Drift
 from l2route.search.filter import slots_by_label
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss, Setting, SettingKey
@@ -44,6 +45,8 @@ class IndexState:
     """Settings measured so far, by space, k, recall and share that passes."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
     """Losses of recall by compression, by the name of the compressed space."""
+    drifts: Mapping[str, Drift] = field(default_factory=dict)
+    """Drift of spaces when it was last measured, by the name of the space; not saved."""
     living: Living | None = None
     """The buffers that additions and deletions change in place; None if all arrays are constant."""
 
@@ -184,6 +187,7 @@ class IndexState:
             searchers=searchers,
             settings={key: each for key, each in self.settings.items() if key[0] in kept},
             losses={name: loss for name, loss in self.losses.items() if name in kept},
+            drifts={name: drift for name, drift in self.drifts.items() if name in kept},
         )
 
     def with_settings_of(self, other: IndexState, before: IndexState) -> IndexState:

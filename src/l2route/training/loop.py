@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from l2route.models.protocol import RoutingModel, check_model, has_constant_vertices
+from l2route.search.gain import Gain
+from l2route.search.limits import left_for_routing
 from l2route.search.space import RoutingSpace
 from l2route.training.aim import Aim, BudgetAim, RecallAim
 from l2route.training.clock import Clock
@@ -51,7 +54,22 @@ def learn_space(
                 if on_event is not None:
                     on_event(event)
         share, space = aim.choose(run.space_at) if run.step else (0.0, run.space_at(0.0))
-    return space, _report(run, aim, space, share, [plain, *rivals], sharpness)
+    report = _report(run, aim, space, share, [plain, *rivals], sharpness)
+    return replace(space, gain=_gain(report, space, plain)), report
+
+
+def _gain(report: Report, space: RoutingSpace, plain: RoutingSpace) -> Gain:
+    """What was learned, as the index keeps it."""
+    projection, dim = space.n_projection, space.original_dim
+    return Gain(
+        k=report.k,
+        budget=report.budget,
+        routing=left_for_routing(report.budget, report.rerank, projection, space.dim, dim),
+        rerank=report.rerank,
+        pca_dim=None if plain.is_exact else plain.dim,
+        plain=report.plain,
+        learned=report.learned,
+    )
 
 
 def _aim(problem: Problem, plain: RoutingSpace, options: LearnOptions, clock: Clock) -> Aim:
