@@ -14,7 +14,6 @@ from l2route.files.meta import Saved
 from l2route.files.progress import Progress
 from l2route.graph.build import (
     DEGREE,
-    EF_CONSTRUCTION,
     GraphKind,
     GraphOptions,
     served_entry,
@@ -75,12 +74,12 @@ class RoutingIndex(Searching, Changing):
         vectors: object,
         metric: str = "l2",
         *,
-        graph: GraphKind = "nsw",
+        graph: GraphKind = "l2route",
         degree: int = DEGREE,
-        ef_construction: int = EF_CONSTRUCTION,
+        ef_construction: int | None = None,
         entry: Entry | None = None,
         seed: int = 0,
-        n_threads: int = 1,
+        n_threads: int | None = None,
         pca_dim: int | None = None,
         refine: bool | None = None,
         ids: object = None,
@@ -91,20 +90,22 @@ class RoutingIndex(Searching, Changing):
         Args:
             vectors: base vectors, any real dtype.
             metric: l2, ip or cosine.
-            graph: nsw, hnsw, nsg, knn or approximate-knn.
+            graph: l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn.
             degree: maximum number of neighbours of a vertex.
-            ef_construction: beam width while building nsw and hnsw.
+            ef_construction: beam width while building l2route (default 128), nsw and hnsw (300).
             entry: entry points: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
                 "longest" (the 32 longest vectors). Default: hnsw and nsg have their own; other
                 graphs use "medoids", or "longest" for ip.
             seed: seed of every random choice.
-            n_threads: threads; with more than one, nsw, hnsw and nsg differ from run to run.
+            n_threads: threads; 0 for all cores. By default all cores for l2route, which is the same
+                for any number, and 1 for other graphs: with more than one, nsw, hnsw and nsg differ
+                from run to run.
             pca_dim: build on, and route by, that many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
             refine: refine the graph as `refine` does. Default: nsw only.
             ids: ids of the vectors [n]; row numbers by default.
-            progress: called with vectors done and in total while nsw and hnsw are built, and
-                again while the graph is refined.
+            progress: called with the amount done and in total while l2route, nsw and hnsw are
+                built, and again while the graph is refined.
         """
         if entry is None:
             entry = served_entry(graph, metric)

@@ -17,7 +17,6 @@ from l2route.files.formats import read_array
 from l2route.files.storage import check_target
 from l2route.graph.build import (
     DEGREE,
-    EF_CONSTRUCTION,
     GraphKind,
     GraphOptions,
     check_kind,
@@ -68,12 +67,13 @@ def build(
         typer.Option(help="Routing vectors: int4, int8 (default), float16 or float32."),
     ] = None,
     graph: Annotated[
-        GraphKind, typer.Option(help="nsw, hnsw, nsg, knn or approximate-knn.")
-    ] = "nsw",
+        GraphKind, typer.Option(help="l2route, nsw, hnsw, nsg, knn or approximate-knn.")
+    ] = "l2route",
     degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = DEGREE,
     ef_construction: Annotated[
-        int, typer.Option(help="Beam width while building nsw and hnsw.")
-    ] = EF_CONSTRUCTION,
+        int | None,
+        typer.Option(help="Beam width while building: 128 for l2route, 300 for nsw and hnsw."),
+    ] = None,
     entry: Annotated[
         str | None,
         typer.Option(
@@ -89,8 +89,8 @@ def build(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads, 0 for all cores; with more than one, runs differ. By default 1, or all "
-            "cores with --queries or --recall."
+            help="Threads, 0 for all cores; with more than one, runs differ unless the graph is "
+            "l2route. By default all cores for l2route and with --queries or --recall, else 1."
         ),
     ] = None,
     pca_dim: Annotated[
@@ -133,9 +133,7 @@ def build(
     _refuse({"-k": k, "--minutes": minutes, "--routing": routing}, "--queries or --recall")
     if origin == "vectors":
         chosen = served_entry(graph, metric or "l2") if start is None else start
-        options = GraphOptions(
-            graph, degree, ef_construction, chosen, seed, 1 if threads is None else threads
-        )
+        options = GraphOptions(graph, degree, ef_construction, chosen, seed, threads)
         index = _build_plain(source, metric or "l2", options, refined, pca_dim)
     else:
         index = _import(source, origin, metric, start)

@@ -137,6 +137,7 @@ def _compare_at_equal_cost(
         index = RoutingIndex.build(
             data.base,
             data.metric,
+            graph="nsw",
             degree=DEGREE,
             entry="medoid",
             seed=seed,

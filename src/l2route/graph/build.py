@@ -1,4 +1,4 @@
-"""Graphs built by faiss."""
+"""Options of graphs, and those that faiss builds."""
 
 from dataclasses import dataclass, replace
 from operator import index as index_of
@@ -15,12 +15,14 @@ from l2route.graph.entry import Entry, faiss_seed, is_medoid, resolve_entry
 from l2route.graph.graph import Graph, UpperLayer, compact_rows, mapped_ids
 from l2route.graph.knn import faiss_metric, faiss_threads, knn_lists
 
-GraphKind = Literal["nsw", "hnsw", "nsg", "knn", "approximate-knn"]
+GraphKind = Literal["l2route", "nsw", "hnsw", "nsg", "knn", "approximate-knn"]
 GRAPH_KINDS: tuple[GraphKind, ...] = get_args(GraphKind)
 DEGREE = 32
 """Default maximum number of neighbours of a vertex."""
 EF_CONSTRUCTION = 300
-"""Default beam width while building."""
+"""Default beam width while building nsw and hnsw."""
+OWN_EF_CONSTRUCTION = 128
+"""Default beam width while building l2route's own graph."""
 MIN_NSG = 10
 """Minimum number of vectors for faiss's NSG."""
 _N_STEPS = 100  # batches in which vectors are added, for progress reports
@@ -31,21 +33,37 @@ class GraphOptions:
     """How to build a graph; the defaults are the paper's NSW. Checked on construction."""
 
     kind: GraphKind = "nsw"
-    """nsw (bottom layer of HNSW), hnsw, nsg, knn (exact) or approximate-knn."""
+    """l2route (the project's own, see `l2route.rewiring.grow`), nsw (bottom layer of HNSW), hnsw,
+    nsg, knn (exact) or approximate-knn."""
     degree: int = 16
     """Maximum number of neighbours of a vertex (HNSW's 2M)."""
-    ef_construction: int = 300
-    """Beam width while building nsw and hnsw."""
+    ef_construction: int | None = None
+    """Beam width while building l2route (default 128), nsw and hnsw (default 300)."""
     entry: Entry = "medoid"
     """Entry points of a search: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
     "longest" (the 32 longest vectors). HNSW and NSG have their own."""
     seed: int = 0
     """Seed of every random choice."""
-    n_threads: int = 1
-    """Threads. With more than one, nsw, hnsw and nsg differ from run to run."""
+    n_threads: int | None = None
+    """Threads, 0 for all cores. By default all cores for l2route, which is the same for any number,
+    and 1 for the others: with more than one, nsw, hnsw and nsg differ from run to run."""
 
     def __post_init__(self) -> None:
         _check_options(self)
+
+    @property
+    def beam(self) -> int:
+        """Beam width while building."""
+        if self.ef_construction is not None:
+            return index_of(self.ef_construction)
+        return OWN_EF_CONSTRUCTION if self.kind == "l2route" else EF_CONSTRUCTION
+
+    @property
+    def threads(self) -> int:
+        """Threads, 0 for all cores."""
+        if self.n_threads is not None:
+            return index_of(self.n_threads)
+        return 0 if self.kind == "l2route" else 1
 
 
 def build_graph(
@@ -71,6 +89,8 @@ def build_graph(
     chosen = check_metric(metric)
     if chosen == "cosine":
         base, chosen = normalize(base), "l2"  # the same order on unit vectors
+    if options.kind == "l2route":
+        raise ValueError("expected a graph that faiss builds, got l2route")
     check_kind(options.kind, chosen)
     _check_size(options, len(base))
     duplicates = Duplicates.of(base)
@@ -82,7 +102,7 @@ def build_graph(
         entries = resolve_entry(options.entry, base)
     report = progress or ignore
     report(0, len(distinct))
-    with faiss_threads(options.n_threads):
+    with faiss_threads(options.threads):
         graph = _build(distinct, chosen, options, report)
     if duplicates.n_copies:
         graph = _with_copies(graph, duplicates, min(options.degree, len(base) - 1))
@@ -118,9 +138,9 @@ def _check_options(options: GraphOptions) -> None:
     lowest = 8 if options.kind == "nsg" else 2  # with one neighbour each, the graph is a chain
     if options.degree < lowest:
         raise ValueError(f"expected a degree of at least {lowest}, got {options.degree}")
-    if options.ef_construction < 1:
+    if options.beam < 1:
         raise ValueError(f"expected ef_construction of at least 1, got {options.ef_construction}")
-    if options.n_threads < 0:
+    if options.threads < 0:
         raise ValueError(f"expected n_threads of at least 0, got {options.n_threads}")
     if options.kind == "hnsw" and not is_medoid(options.entry):
         raise ValueError(f"expected no entry for hnsw, which has its own, got {options.entry!r}")
@@ -158,7 +178,7 @@ def _build_hnsw(
 ) -> Graph:
     links = index_of(options.degree) // 2
     index = faiss.IndexHNSWFlat(base.shape[1], links, faiss_metric(metric))
-    index.hnsw.efConstruction = index_of(options.ef_construction)
+    index.hnsw.efConstruction = options.beam
     index.hnsw.rng = faiss.RandomGenerator(faiss_seed(options.seed))
     for part in np.array_split(base, min(_N_STEPS, len(base))):
         index.add(part)

@@ -33,7 +33,7 @@ def medoid(vectors: NDArray[np.float32]) -> int:
 
 def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
     """Vertices nearest to the centres of up to 32 clusters of the vectors [n, dim], ascending."""
-    vectors, seed = _rescaled(vectors), faiss_seed(seed)
+    vectors, seed = rescaled(vectors), faiss_seed(seed)
     n_clusters = min(N_ENTRIES, len(vectors))
     sample = np.random.default_rng(seed).permutation(len(vectors))[:N_CLUSTERED]
     clustering = faiss.Clustering(vectors.shape[1], n_clusters)
@@ -46,7 +46,7 @@ def medoids(vectors: NDArray[np.float32], seed: int = 0) -> NDArray[np.int32]:
     return np.unique(nearest).astype(np.int32)
 
 
-def _rescaled(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def rescaled(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """The vectors, scaled by a power of two if their squares would not fit in float32.
 
     faiss aborts the process when it clusters such vectors.

@@ -25,9 +25,9 @@ METRICS: dict[str, Metric] = {
 }
 """l2route's metric for each metric of the runners."""
 DEFAULTS: dict[str, Any] = {
-    "graph": "nsw",
+    "graph": "l2route",
     "degree": 32,
-    "ef_construction": 300,
+    "ef_construction": None,
     "routing": "int8",
     "dim": None,
     "minutes": 10.0,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from l2route.data.vectors import Metric, check_vectors
-from l2route.graph.build import DEGREE, EF_CONSTRUCTION, GraphKind
+from l2route.graph.build import DEGREE, GraphKind
 from l2route.index import RoutingIndex
 from l2route.recipe.builder import Builder
 from l2route.recipe.report import BuildReport
@@ -26,9 +26,9 @@ def build(
     routing: Routing = "int8",
     minutes: float = 5.0,
     dim: int | None = None,
-    graph: GraphKind = "nsw",
+    graph: GraphKind = "l2route",
     degree: int = DEGREE,
-    ef_construction: int = EF_CONSTRUCTION,
+    ef_construction: int | None = None,
     seed: int = 0,
     n_threads: int = 0,
     neighbors: object = None,
@@ -37,9 +37,9 @@ def build(
 ) -> tuple[RoutingIndex, BuildReport]:
     """Make an index that is ready to serve: `index.search(queries, k, recall=recall)`.
 
-    The graph is built and refined, routing is learned from the query log, vectors are renumbered
-    and compressed, and the cheapest setting that reaches the recall is found and kept. The learned
-    space is kept only if it is better with a confidence of 99%. Compressed vectors are kept only if
+    The graph is built, and refined if faiss built it; routing is learned from the query log,
+    vectors are renumbered and compressed, and the cheapest setting that reaches the recall is found
+    and kept. The learned space is kept only if it is better with a confidence of 99%. Compressed vectors are kept only if
     queries then reach the recall and read fewer bytes; otherwise larger element types are tried.
     The report has the time, the memory and the search cost of each step.
 
@@ -57,11 +57,12 @@ def build(
             float32, the original vectors are stored as float16.
         minutes: time limit of learning; 0 to learn nothing.
         dim: dimension of learned routing vectors; the original one if not given.
-        graph: nsw, hnsw, nsg, knn or approximate-knn.
+        graph: l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn.
         degree: largest number of neighbours of a vertex.
-        ef_construction: beam width while building nsw and hnsw.
+        ef_construction: beam width while building l2route (default 128), nsw and hnsw (300).
         seed: seed of every random choice.
-        n_threads: threads; 0 for all cores. Graphs built by more than one differ from run to run.
+        n_threads: threads; 0 for all cores. Graphs of other kinds than l2route and knn, built by
+            more than one, differ from run to run.
         neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
             first; found by an exact search if not given.
         progress: called with the step, the amount done and the total amount.

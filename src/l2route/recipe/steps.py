@@ -11,16 +11,15 @@ from l2route.data.vectors import Metric, check_metric
 from l2route.files.progress import Progress
 from l2route.graph.build import (
     DEGREE,
-    EF_CONSTRUCTION,
     GraphKind,
     GraphOptions,
-    build_graph,
     check_kind,
     served_entry,
 )
 from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
 from l2route.search.validation import DEPTH
+from l2route.state.build import graph_over
 
 Routing = Literal["int4", "int8", "float16", "float32"]
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
@@ -61,16 +60,17 @@ class Recipe:
     """Time limit of learning; 0 to learn nothing."""
     dim: int | None = None
     """Dimension of learned routing vectors; the original one if not given."""
-    graph: GraphKind = "nsw"
-    """nsw, hnsw, nsg, knn or approximate-knn."""
+    graph: GraphKind = "l2route"
+    """l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn."""
     degree: int = DEGREE
     """Largest number of neighbours of a vertex."""
-    ef_construction: int = EF_CONSTRUCTION
-    """Beam width while building nsw and hnsw."""
+    ef_construction: int | None = None
+    """Beam width while building l2route (default 128), nsw and hnsw (300)."""
     seed: int = 0
     """Seed of every random choice."""
     n_threads: int = 0
-    """Threads; 0 for all cores. Graphs built by more than one differ from run to run."""
+    """Threads; 0 for all cores. Graphs of other kinds than l2route and knn, built by more than one,
+    differ from run to run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", index_of(self.k))
@@ -138,11 +138,12 @@ def prepare(
     laps = _Laps(watch)
     base = BaseVectors.of(vectors, recipe.metric)
     report = named(progress, "build")
-    graph = build_graph(base.vectors(), base.metric, recipe.graph_options, report)
+    graph = graph_over(base, recipe.graph_options, report)
     index = RoutingIndex(base, graph)
     laps.done("build", index)
-    index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
-    laps.done("refine", index)
+    if recipe.graph != "l2route":  # which needs no refining
+        index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
+        laps.done("refine", index)
     if learn is not None:
         index = learn(index)
         laps.done("learn", index)

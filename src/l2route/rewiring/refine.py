@@ -12,7 +12,7 @@ from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph, UpperLayer, mapped_ids
 from l2route.rewiring.connect import connect_graph, nearest_found
 from l2route.search.base import BaseVectors
-from l2route.search.layout import aligned_rows, pad_rows
+from l2route.search.layout import aligned_rows
 from l2route.search.searcher import MAX_THREADS, Searcher
 from l2route.search.space import original_space
 
@@ -61,7 +61,7 @@ def refine_graph(
         rows = replace(base, rows=aligned_rows(base.rows, duplicates.first))
     candidates = _candidates(distinct, rows, index_of(n_candidates), n_threads, progress or ignore)
     lists = _core.pruned_lists(
-        rows=_core.Rows(_rows_by_distance(rows), "l2"),
+        rows=_core.Rows(rows.rows, "ip" if base.metric == "ip" else "l2"),
         candidates=candidates,
         degree=min(width, max(1, distinct.n_vertices - 1)),
         alpha=alpha,
@@ -98,21 +98,6 @@ def _candidates(
     searcher = Searcher(graph, original_space(base), base)
     nearest, _ = nearest_found(searcher, np.arange(n), k, n_threads, progress)
     return np.concatenate([nearest, graph.neighbors], axis=1)
-
-
-def _rows_by_distance(base: BaseVectors) -> NDArray[np.float32]:
-    """Padded float32 vectors for pruning by l2.
-
-    For ip, a dimension is appended that gives all vectors the length of the longest: then the
-    nearest by l2 are those with the largest inner products.
-    """
-    if base.metric != "ip":
-        is_float = base.rows.dtype == np.float32
-        return base.rows if is_float else pad_rows(base.vectors())
-    vectors = base.vectors()
-    squares = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
-    missing = np.sqrt(squares.max() - squares).astype(np.float32)
-    return pad_rows(np.column_stack([vectors, missing]))
 
 
 def _without_copies(graph: Graph, duplicates: Duplicates) -> Graph:

@@ -6,7 +6,9 @@ from numpy.typing import NDArray
 from l2route.data.vectors import check_metric
 from l2route.files.progress import Progress
 from l2route.graph.build import GraphOptions, build_graph
+from l2route.graph.graph import Graph
 from l2route.rewiring.connect import connect_graph
+from l2route.rewiring.grow import grow_graph
 from l2route.rewiring.refine import refine_graph
 from l2route.search.base import BaseVectors
 from l2route.search.space import pca_space
@@ -38,9 +40,16 @@ def build_state(
         check_labels(labels, len(base.rows))
     space = None if pca_dim is None else pca_space(base, pca_dim)
     built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
-    graph = build_graph(built_on.vectors(), built_on.metric, options, progress)
+    graph = graph_over(built_on, options, progress)
     if refines:
-        graph = refine_graph(graph, built_on, n_threads=options.n_threads, progress=progress)
+        graph = refine_graph(graph, built_on, n_threads=options.threads, progress=progress)
     else:
-        graph = connect_graph(graph, built_on, options.n_threads)
+        graph = connect_graph(graph, built_on, options.threads)
     return IndexState.of(base, graph, [] if space is None else [space], labels)
+
+
+def graph_over(base: BaseVectors, options: GraphOptions, progress: Progress | None = None) -> Graph:
+    """A graph of any kind over base vectors."""
+    if options.kind == "l2route":
+        return grow_graph(base, options, progress)
+    return build_graph(base.vectors(), base.metric, options, progress)
