@@ -54,6 +54,10 @@ class Reading:
 
     def __init__(self, store: Store) -> None: ...
 
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *args) -> None: ...
+
 class Store:
     """Slots of an index that changes; one thread at a time."""
 
