@@ -158,8 +158,9 @@ void bind_live(nb::module_& m) {
            "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a);
   nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
       .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a)
-      .def("__enter__", [](nb::object self) { return self; })
-      .def("__exit__", [](PyReading& self, const nb::args&) { self.end(); });
+      .def("__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Reading"))
+      .def("__exit__", [](PyReading& self, const nb::args&) { self.end(); },
+           nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<PyStore>(m, "Store", "Slots of an index that changes; one thread at a time.")
       .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::uint8_t>,
                     MutableArray<std::int64_t>, MutableArray<VertexId>, std::size_t, float>(),

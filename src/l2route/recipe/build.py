@@ -39,8 +39,9 @@ def build(
 
     The graph is built, and refined if faiss built it; routing is learned from the query log,
     vectors are renumbered and compressed, and the cheapest setting that reaches the recall is found
-    and kept. The learned space is kept only if it is better with a confidence of 99%. Compressed vectors are kept only if
-    queries then reach the recall and read fewer bytes; otherwise larger element types are tried.
+    and kept. The learned space is kept only if it is better with a confidence of 99%. Compressed
+    vectors are kept only if queries then reach the recall and read fewer bytes; otherwise larger
+    element types are tried.
     The report has the time, the memory and the search cost of each step.
 
     With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.

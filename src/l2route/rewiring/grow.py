@@ -17,10 +17,9 @@ from l2route.graph.graph import Graph
 from l2route.rewiring.connect import connect_graph
 from l2route.rewiring.refine import ALPHA
 from l2route.search.base import BaseVectors
-from l2route.search.codes import LARGEST_CODES, encode
+from l2route.search.codes import encode, fit_codes
 from l2route.search.layout import aligned_rows, pad_rows, padded_dim
 from l2route.search.searcher import MAX_THREADS
-from l2route.search.space import Codes
 
 BATCH = 1024
 """Vertices that are inserted at a time, and searched for on the graph without them."""
@@ -62,14 +61,14 @@ class _Walked:
     def of(cls, vectors: NDArray[np.float32], is_ip: bool) -> "_Walked":
         sample = vectors[:: -(-len(vectors) // N_CODED)]
         centre = sample.mean(axis=0, dtype=np.float64).astype(np.float32) * (not is_ip)
-        codes = encode(sample - centre)[1]
+        codes = fit_codes(sample - centre)
         width = padded_dim(vectors.shape[1], np.uint8)
         numbers = aligned_zeros((len(vectors), width), np.uint8)
         bias = np.zeros(len(vectors), dtype=np.float32)
         for part in _parts(len(vectors)):
             moved = vectors[part] - centre
             bias[part] = 0 if is_ip else -0.5 * np.einsum("nd,nd->n", moved, moved)
-            numbers[part, : vectors.shape[1]] = _coded(moved, codes)
+            numbers[part, : vectors.shape[1]] = encode(moved, codes)
         rows = _core.Rows(
             numbers,
             "ip",
@@ -89,11 +88,6 @@ class _Walked:
 def pad_to(values: NDArray[np.float32], width: int) -> NDArray[np.float32]:
     """Values [n] with zeros up to a width."""
     return np.pad(values, (0, width - len(values)))
-
-
-def _coded(vectors: NDArray[np.float32], codes: Codes) -> NDArray[np.uint8]:
-    numbers = np.rint((vectors - codes.offset) / codes.scale)
-    return np.clip(numbers, 0, LARGEST_CODES[codes.bits]).astype(np.uint8)
 
 
 def _parts(n: int) -> Iterator[slice]:

@@ -13,7 +13,7 @@ from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 from l2route.search.searcher import MAX_THREADS
 from l2route.state.current import Current
-from l2route.state.living import MAX_DEAD, Living
+from l2route.state.living import Living
 
 Ids = NDArray[np.int64]
 N_NAMED = 5
@@ -105,7 +105,8 @@ class Changing:
         state = self._current.state
         if state.living is not None:
             labels = state.living.labels.copy()
-            return labels[labels != -1]
+            live: Ids = labels[labels != -1]
+            return live
         if state.labels is not None:
             return state.labels.copy()
         return np.arange(state.graph.n_vertices, dtype=np.int64)
@@ -115,7 +116,7 @@ class Changing:
 
     def __contains__(self, id_: object) -> bool:
         try:
-            wanted = np.array([index_of(id_)], dtype=np.int64)  # type: ignore[call-overload]
+            wanted = np.array([index_of(id_)], dtype=np.int64)  # type: ignore[arg-type]
         except (TypeError, OverflowError):
             return False
         state = self._current.state

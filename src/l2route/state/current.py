@@ -11,7 +11,7 @@ from l2route.search.calibrate import calibrate
 from l2route.search.searcher import Searcher
 from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
-from l2route.state.living import Living
+from l2route.state.living import MAX_DEAD, Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
 from l2route.state.state import IndexState
 
@@ -97,10 +97,11 @@ class Current:
 
     def saved_as(self, state: IndexState) -> Saved | None:
         """What a directory holds of a living state's slots; None if they were never saved."""
-        before = self.saved_state
-        is_same = before.living is not None and state.living is not None
-        is_same = is_same and before.living.counts is state.living.counts
-        return self.saved if is_same and before.validation is state.validation else None
+        before, after = self.saved_state, state
+        if before.living is None or after.living is None:
+            return None
+        is_same = before.living.counts is after.living.counts
+        return self.saved if is_same and before.validation is after.validation else None
 
     def _snapshot(self) -> IndexState:
         state = self.state

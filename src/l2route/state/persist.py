@@ -156,7 +156,7 @@ def _graph_of(n_layers: int, arrays: Arrays) -> Graph:
         UpperLayer(ids(f"layer{i}_vertices", 1), ids(f"layer{i}_neighbors", 2))
         for i in range(n_layers)
     )
-    entries = ids("entries", 1)  # of an index that has changed, they are padded with −1
+    entries = ids("entries", 1)  # padded if the index was living
     n_entries = len(entries) - int((entries[::-1] != -1).argmax()) if len(entries) else 0
     return Graph(ids("neighbors", 2), np.ascontiguousarray(entries[:n_entries]), upper)
 

@@ -91,8 +91,9 @@ def _patch(
             continue  # constant
         n_saved = saved.layouts[name].shape[0]
         new = np.arange(n_saved, len(array))
-        slots = {"neighbors": changed, "entries": np.arange(len(array))}.get(name, renewed)
-        numbers = np.union1d(slots, new).astype(np.int64)
+        slots = changed if name == "neighbors" else renewed
+        known = np.arange(n_saved) if name == "entries" else slots
+        numbers = np.union1d(known, new).astype(np.int64)
         rows[name] = (numbers, array[numbers])
         lengths[name] = len(array)
     return Patch(rows, lengths)

@@ -1,6 +1,5 @@
 """Searching: what can be asked of an index."""
 
-from collections.abc import Sequence
 from operator import index as index_of
 
 import numpy as np
