@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_everything
-from l2route.files.storage import META, read_index, write_index
+from l2route.files.patches import Patch
+from l2route.files.storage import LOCK, META, append_patch, read_index, write_index
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
@@ -308,17 +309,38 @@ def write_golden() -> None:
     (GOLDEN / "schema1.json").write_text(json.dumps(document) + "\n")
 
 
+def write_patched_golden() -> None:
+    """Write the golden index with patches: arrays that differ from it, and what makes them it.
+
+    The first patch changes vectors and neighbours, the second brings the last ten labels.
+    """
+    meta, golden, _ = read_index(GOLDEN / "schema1")
+    some = np.array([0, 7, 59])
+    arrays = {name: array.copy() for name, array in golden.items()}
+    for name in ("vectors", "neighbors"):
+        arrays[name][some] = 0
+    arrays["labels"] = arrays["labels"][:50]
+    saved = write_index(GOLDEN / "schema2", meta, arrays)
+    rows = {name: (some, golden[name][some]) for name in ("vectors", "neighbors")}
+    saved = append_patch(saved, meta, Patch(rows))
+    last = np.arange(50, 60), golden["labels"][50:]
+    append_patch(saved, meta, Patch({"labels": last}, {"labels": 60}))
+    (GOLDEN / "schema2" / LOCK).unlink()
+
+
+@pytest.mark.parametrize("schema", ["schema1", "schema2"])
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
-def test_an_index_of_schema_1_is_read_for_ever(mmap: bool, verify: bool) -> None:
-    """The index in golden/schema1 loads and answers as in golden/schema1.json.
+def test_an_index_of_any_schema_is_read_for_ever(mmap: bool, verify: bool, schema: str) -> None:
+    """The indexes in golden/schema1 and golden/schema2 load and answer as in golden/schema1.json.
 
-    Both were made once, by version 0.1.0, with `python -c "import test_index_files as t;
-    t.write_golden()"` in this directory. They are not made again: a new schema gets its own files
-    beside them, and this test runs for each. Vectors are small integers, so distances are exact on
-    any machine; −1 stands for the infinite distance of a missing answer.
+    The first was made once, by version 0.1.0, with `python -c "import test_index_files as t;
+    t.write_golden()"` in this directory; the second is the same index with patches, made once by
+    `write_patched_golden`. They are not made again: a new schema gets its own files beside them,
+    and this test runs for each. Vectors are small integers, so distances are exact on any machine;
+    −1 stands for the infinite distance of a missing answer.
     """
-    index = load(GOLDEN / "schema1", mmap=mmap, verify=verify)
+    index = load(GOLDEN / schema, mmap=mmap, verify=verify)
     golden = json.loads((GOLDEN / "schema1.json").read_text())
     assert len(golden["answers"]) == len(GOLDEN_SEARCHES)
     for expected in golden["answers"]:
