@@ -222,8 +222,8 @@ def is_json(files: Files) -> bool:
 
 def test_an_intact_index_answers(intact: list[Files], tmp_path: Path) -> None:
     """Intact indexes pass the check of the test above."""
-    for files in intact:
-        path = tmp_path / str(len(files))
+    for number, files in enumerate(intact):
+        path = tmp_path / str(number)
         path.mkdir()
         write(path, files, {})
         assert outcome_of(path, mmap=True, verify=True) == "index"

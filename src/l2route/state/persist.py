@@ -106,7 +106,7 @@ def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     validation = _validation_of(arrays, base)
     settings = [_record_of(Setting, entry) for entry in meta.get("settings", ())]
     losses = [_record_of(Loss, entry) for entry in meta.get("losses", ())]
-    if labels is None or (len(labels) and (labels != -1).all()):
+    if labels is None or "living" not in meta or (len(labels) and (labels != -1).all()):
         if labels is not None and len(labels) == len(rows) and _are_numbers(labels):
             labels = None
         graph = _graph_of(int(meta["n_layers"]), arrays)
@@ -194,7 +194,7 @@ def check_values(state: IndexState, arrays: Arrays) -> None:
         arrays: its arrays.
     """
     for name, array in arrays.items():
-        row = first_nonfinite_row(array.reshape(len(array), -1))
+        row = first_nonfinite_row(array.reshape(len(array), -1)) if array.size else None
         if row is not None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
     rows = {"vectors": (arrays["vectors"], state.base.dim)}

@@ -36,7 +36,7 @@ def living_state(state: IndexState) -> IndexState:
     if labels is None:
         labels = np.arange(state.graph.n_vertices, dtype=np.int64)
     neighbors, entries = state.graph.neighbors, _flat_entries(state.graph)
-    counts = Counts(next_id=int(labels.max()) + 1)
+    counts = Counts(next_id=max(0, int(labels.max()) + 1))
     return served(reopened(state.base, state.spaces[1:], neighbors, entries, labels, counts), state)
 
 
