@@ -77,7 +77,7 @@ $(BIN)/pip install --quiet --no-deps --no-build-isolation --upgrade --target bui
 endef
 
 # Tests by chance at many times the size that they have in `make test`: forged and damaged indexes, saves
-# that meet, kills, vector files.
+# that meet, vector files.
 FUZZ ?= 20
 fuzz: $(VENV)/core
 	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \

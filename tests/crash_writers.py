@@ -15,17 +15,19 @@ CYCLE = 8
 """Every eighth state has new arrays; those between have more and more changed rows."""
 FOLDED = 5
 """Place in the cycle of the state that is saved whole with its changed rows."""
+N = 500
+"""Rows of new arrays: several pages of a file."""
 
 
 def patch_at(number: int) -> Patch:
     """The patch between the state before and the state with this number."""
-    return patch_of(number, n_new=4 * (number % CYCLE))
+    return patch_of(number, N, 4 * (number % CYCLE))
 
 
 def state_at(number: int) -> Content:
     """The state with a number, from 1 on."""
     first = max(1, number - number % CYCLE)
-    arrays = content(first)[1]
+    arrays = content(first, N)[1]
     for each in range(first + 1, number + 1):
         arrays = change_of(arrays, patch_at(each))
     return {"made_by": number}, arrays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -134,8 +135,9 @@ def assert_equal(read: dict[str, NDArray[Any]], model: dict[str, NDArray[Any]]) 
         assert read[name].tobytes() == array.tobytes()
 
 
-def test_what_is_saved_is_read() -> None:
+def test_what_is_saved_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """After any sequence of whole saves, patches and loads the directory holds the model."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # for speed
     run_state_machine_as_test(
         SavedArrays,
         settings=settings(max_examples=40 * EFFORT, stateful_step_count=15, deadline=None),

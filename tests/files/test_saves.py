@@ -1,11 +1,10 @@
-"""Laws of concurrent and killed saves."""
+"""Laws of concurrent saves."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -217,25 +216,6 @@ def test_a_lock_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         saved(tmp_path / "index", 2)
     assert same(read_index(tmp_path / "index"), content(1))
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_killed_save_leaves_the_old_or_the_new(tmp_path: Path) -> None:
-    """A process killed while saving leaves an intact index; the next save removes its files."""
-    rng = random.Random(0)
-    path = tmp_path / "index"
-    saved(path, 1)
-    for _ in range(6 * EFFORT):
-        with workers(1) as (process,):
-            for seed in (1, 2) * 50:
-                tell(process, path, seed, 2000)
-            for _ in range(rng.randrange(1, 4)):
-                assert answer_of(process) == "saved"
-            time.sleep(rng.uniform(0, 0.03))
-            process.kill()
-        read = read_index(path)
-        assert any(same(read, content(seed, 2000)) for seed in (1, 2))
-        saved(path, 3)
-        assert files_in(path) == named_files(path)
 
 
 def test_loading_while_another_saves(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ from damage import (
 )
 from fuzzing import EFFORT
 from l2route.files.hashing import hash_arrays
-from l2route.files.storage import LOCK, META
+from l2route.files.meta import text_of
+from l2route.files.patches import Patch
+from l2route.files.storage import LOCK, META, append_patch, read_index
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
@@ -61,13 +63,24 @@ def compressed_index() -> RoutingIndex:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
-    """The files of three indexes: a small, a labelled and a compressed one."""
+    """The files of four indexes: a small, a labelled, a compressed and a patched one."""
     found = []
-    for index in (small_index(labels=False), small_index(labels=True), compressed_index()):
+    labelled = small_index(labels=True)
+    for index in (small_index(labels=False), labelled, compressed_index(), labelled):
         path = tmp_path_factory.mktemp("intact")
         index.save(path)
+        if len(found) == 3:
+            patch_some_rows(path)
         found.append({file.name: file.read_bytes() for file in path.iterdir() if file.name != LOCK})
     return found
+
+
+def patch_some_rows(path: Path) -> None:
+    """Save some rows of an index again, as a patch."""
+    meta, arrays, saved = read_index(path)
+    some = np.array([0, 5, 69])
+    names = ("vectors", "neighbors", "labels", "space0_rows")
+    append_patch(saved, meta, Patch({name: (some, arrays[name][some]) for name in names}))
 
 
 def array_names(files: Files) -> list[str]:
@@ -161,14 +174,17 @@ def agree(files: Files) -> None:
     """Make meta.json describe the arrays as they are, so that only contents are wrong."""
     try:
         meta = json.loads(files[META])
-        for entry in meta["arrays"].values():
+        patches = meta.get("patches", ())
+        for entry in (*meta["arrays"].values(), *patches):
             array = read_array(files[entry["file"]])
             if array is not None:
                 entry.update(dtype=array.dtype.name, shape=list(array.shape))
                 entry.update(checksum=hash_arrays("", array))
+        files[META] = (
+            text_of(meta, meta["arrays"], patches) if patches else json.dumps(meta).encode()
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
-    files[META] = json.dumps(meta).encode()
 
 
 def write(path: Path, files: Files, before: Files) -> None:
