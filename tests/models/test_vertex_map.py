@@ -23,7 +23,7 @@ from l2route.models.protocol import unit_scale
 from l2route.models.start import Start
 from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, Compression, compress_space
-from l2route.search.encode import encode_vertices
+from l2route.search.encode import encode_space, encode_vertices
 from l2route.search.origin import with_origin
 from l2route.search.space import RoutingSpace, original_space, pca_space
 
@@ -139,3 +139,19 @@ def test_an_equal_vertex_gets_the_same_row() -> None:
     degree = in_degrees(graph)[[twin]]
     new = encode_vertices(space, replace(base, rows=rows), neighbors, np.array([50]), degree)
     assert_rows_of(space, [twin], *new)
+
+
+@pytest.mark.parametrize("compression", [None, *COMPRESSIONS])
+def test_a_space_encoded_anew_has_scales_of_its_own(compression: Compression | None) -> None:
+    """Vertices are encoded as if nothing pointed to them; codes are fitted to what comes out."""
+    base, graph, space = learned(4, 60, 6, None, "l2")
+    vectors, bias = encode_vertices(space, base, graph.neighbors, np.arange(60))
+    wanted = replace(space, rows=vectors, bias=bias)
+    if compression is not None:
+        space, wanted = (compress_space(each, compression) for each in (space, wanted))
+    anew = encode_space(space, base, graph)
+    assert_rows_of(wanted, np.arange(60), anew.rows, anew.bias)
+    if anew.codes is not None:
+        assert wanted.codes is not None
+        np.testing.assert_allclose(anew.codes.scale, wanted.codes.scale, rtol=1e-4)
+        np.testing.assert_allclose(anew.codes.offset, wanted.codes.offset, rtol=1e-3, atol=1e-3)

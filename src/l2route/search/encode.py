@@ -60,14 +60,16 @@ def encode_vertices(
 def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> RoutingSpace:
     """The space with all vertices encoded anew, by the graph and with scales of codes as of now.
 
+    All have the average in-degree. In-degrees of a graph that was changed in place are spread
+    otherwise than those that were learned from: with them less of the gain is kept.
+
     Args:
         space: a space with a vertex map; it may have been made for other vectors.
         base: the vectors.
         graph: the graph over them.
     """
     slots, lists = np.arange(graph.n_vertices), graph.neighbors
-    in_degrees = np.bincount(lists[lists >= 0], minlength=len(slots))
-    vectors, bias = _mapped(space, base, lists, slots, in_degrees)
+    vectors, bias = _mapped(space, base, lists, slots, None)
     if space.codes is not None:
         space = replace(space, codes=fit_codes(vectors, space.codes.bits))
     return replace(space, rows=_rows_of(space, vectors), bias=bias)
@@ -78,7 +80,7 @@ def _mapped(
     base: BaseVectors,
     lists: NDArray[np.int32],
     slots: NDArray[np.integer[Any]],
-    in_degrees: NDArray[np.integer[Any]] | None,
+    in_degrees: NDArray[Any] | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Routing vectors [m, dim] and biases [m] before compression; see `encode_vertices`."""
     check_encodes(space)

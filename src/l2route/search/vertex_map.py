@@ -117,19 +117,23 @@ class FilterMap:
         """The map with shifts [h, dim + 1] of the vertices with these vectors [h, D]."""
         return replace(self, hubs=vectors, hub_shifts=shifts)
 
+    @property
+    def _degree_at(self) -> int:
+        """Place of the in-degree in `means`: after the vectors and the steps."""
+        return (self.n_hops + 1) * len(self.axes)
+
     def __call__(
         self,
         base: BaseVectors,
         lists: NDArray[np.int32],
         slots: NDArray[np.integer[Any]],
-        in_degrees: NDArray[np.integer[Any]] | None,
+        in_degrees: NDArray[Any] | None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Routing vectors [m, dim] and biases [m] of vertices; see `encode_vertices`."""
         means = neighborhood_means(base, lists, slots, self.n_hops)
         rotated = np.split(np.concatenate(means) @ self.axes, len(means))
-        at = self.n_hops + 1  # of the in-degree among the blocks: after the vectors and the steps
         if in_degrees is None:
-            degree = np.full((len(slots), 1), self.means[at * len(self.axes)])
+            degree = np.full((len(slots), 1), self.means[self._degree_at])
         else:
             degree = log_degrees(in_degrees)
         has_products = len(self.lengths) > len(self.weights) + N_SINGLES
@@ -185,7 +189,7 @@ def _keys(vectors: NDArray[np.floating[Any]]) -> list[bytes]:
     return [half.tobytes() for half in halves]
 
 
-def log_degrees(in_degrees: NDArray[np.integer[Any]]) -> Block:
+def log_degrees(in_degrees: NDArray[Any]) -> Block:
     """Logarithms of in-degrees, plus 1 [n, 1]."""
     logarithms: NDArray[np.float64] = np.log1p(in_degrees)
     return logarithms.astype(np.float32)[:, None]
