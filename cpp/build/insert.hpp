@@ -110,6 +110,7 @@ class Inserter {
     std::vector<bool> is_leader;        // [n]
     std::vector<VertexId> equal;  // [n]; the leader with an equal vector, or the vertex itself
     Placed copy;                  // of a vertex that is no leader
+    std::unordered_set<VertexId> members;
     std::unordered_set<VertexId> waiting;                              // not in the tree so far
     std::unordered_map<VertexId, std::vector<VertexId>> new_children;  // not in lists so far
   };
@@ -126,7 +127,8 @@ class Inserter {
     const std::vector<float> floats = floats_of(slots, n);
     std::unordered_map<std::string_view, VertexId> first;
     Batch batch;
-    batch.waiting.insert(slots, slots + n);
+    batch.members.insert(slots, slots + n);
+    batch.waiting = batch.members;
     for (std::size_t i = 0; i < n; ++i) {
       const std::string_view content(reinterpret_cast<const char*>(&floats[i * exact.width]),
                                      exact.width * sizeof(float));
@@ -243,7 +245,8 @@ class Inserter {
     return vertex;
   }
 
-  // Children in the tree that are copies, or that are not; those that no list has yet included.
+  // Children in the tree that are copies, or that are not, ascending; with those that no list has
+  // yet.
   std::vector<VertexId> children_of(VertexId vertex, bool are_copies, const Batch& batch) const {
     std::vector<VertexId> children;
     const auto add = [&](VertexId id) {
@@ -251,11 +254,12 @@ class Inserter {
     };
     const VertexId* list = links.row(vertex);
     for (std::size_t i = 0; i < links.width && list[i] >= 0; ++i) {
-      if (!batch.waiting.contains(list[i])) add(list[i]);
+      if (!batch.members.contains(list[i])) add(list[i]);
     }
     const auto found = batch.new_children.find(vertex);
     if (found != batch.new_children.end())
       std::for_each(found->second.begin(), found->second.end(), add);
+    std::sort(children.begin(), children.end());
     return children;
   }
 
