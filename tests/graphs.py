@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from l2route.data.vectors import METRICS
+from l2route.data.vectors import METRICS, check_metric
 from l2route.graph.build import GRAPH_KINDS, GraphOptions, build_graph
 from l2route.graph.graph import Graph
+from l2route.rewiring.grow import grow_graph
+from l2route.search.base import BaseVectors
 
 KINDS_AND_METRICS = [
     (kind, metric) for kind in GRAPH_KINDS for metric in METRICS if (kind, metric) != ("nsg", "ip")
@@ -18,7 +20,10 @@ KINDS_AND_METRICS = [
 
 def built(vectors: object, metric: str = "l2", **options: Any) -> Graph:
     """Build a graph with a narrow beam, for speed."""
-    return build_graph(vectors, metric, GraphOptions(**{"ef_construction": 40} | options))
+    chosen = GraphOptions(**{"ef_construction": 40} | options)
+    if chosen.kind == "l2route":
+        return grow_graph(BaseVectors.of(vectors, check_metric(metric)), chosen)
+    return build_graph(vectors, metric, chosen)
 
 
 def equal(a: Graph, b: Graph) -> bool:

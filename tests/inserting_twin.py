@@ -46,12 +46,12 @@ class SlowGraph:
 
     def sorted_from(self, vertex: int, ids: Iterable[int]) -> list[int]:
         """Ids from near to far, ties by id."""
-        return sorted(set(ids) - {vertex}, key=lambda id: (self.squared(vertex, id), id))
+        return sorted(set(ids) - {vertex}, key=lambda other: (self.squared(vertex, other), other))
 
     def chosen(self, vertex: int, ids: Iterable[int], kept: set[int], degree: int) -> list[int]:
         """Those kept, then others from near to far that no chosen one covers."""
         ordered = self.sorted_from(vertex, ids)
-        taken = [id for id in ordered if id in kept]
+        taken = [other for other in ordered if other in kept]
         for one in ordered:
             if one in kept or len(taken) >= degree:
                 continue
@@ -73,9 +73,7 @@ class SlowGraph:
     def insert(self, slots: list[int]) -> None:
         """Place and publish a batch."""
         old = [v for v in self.lists if v not in self.copies]
-        leaders = [
-            s for i, s in enumerate(slots) if not any(self.equals(s, t) for t in slots[:i])
-        ]
+        leaders = [s for i, s in enumerate(slots) if not any(self.equals(s, t) for t in slots[:i])]
         found = {s: self.find(s, [*old, *(t for t in leaders if t != s)]) for s in leaders}
         equal = {s: e for s in leaders for e in found[s] if e in old and self.equals(s, e)}
         for slot in slots:
@@ -84,7 +82,9 @@ class SlowGraph:
 
     def find(self, slot: int, ids: list[int]) -> list[int]:
         """The nearest candidates by score, sorted by distance."""
-        nearest = sorted(ids, key=lambda id: (self.score(slot, id), id))[: self.n_candidates]
+        nearest = sorted(ids, key=lambda other: (self.score(slot, other), other))[
+            : self.n_candidates
+        ]
         return self.sorted_from(slot, nearest)
 
     def attach(
@@ -101,20 +101,24 @@ class SlowGraph:
             self.lists[slot] = {original}
         else:
             chosen = self.chosen(slot, found[slot], set(), self.degree)
-            self.lists[slot] = {equal.get(id, id) for id in chosen}
-            parent = self.parent_of(slot, [equal.get(id, id) for id in found[slot]])
+            self.lists[slot] = {equal.get(other, other) for other in chosen}
+            parent = self.parent_of(slot, [equal.get(other, other) for other in found[slot]])
         self.parents[slot] = parent
 
     def parent_of(self, slot: int, candidates: list[int]) -> int:
         """The nearest candidate in the tree with room for a child, or one below the first."""
         if not self.parents:
             return -1
-        placed = [id for id in candidates if id in self.parents and id not in self.copies]
+        placed = [
+            other for other in candidates if other in self.parents and other not in self.copies
+        ]
         most = max(1, self.width // 2)
-        for id in placed:
-            if len(self.children(id, False)) < most:
-                return id
-        return self.with_room(placed[0] if placed else next(iter(self.parents)), slot, False, {}, most)
+        for other in placed:
+            if len(self.children(other, False)) < most:
+                return other
+        return self.with_room(
+            placed[0] if placed else next(iter(self.parents)), slot, False, {}, most
+        )
 
     def with_room(
         self, vertex: int, slot: int, for_copy: bool, most: dict[int, int], usual: int
@@ -139,6 +143,6 @@ class SlowGraph:
         for vertex, new in added.items():
             both = self.lists[vertex] | new
             if len(both) > self.width:
-                kept = {id for id in both if self.parents[id] == vertex}
+                kept = {other for other in both if self.parents[other] == vertex}
                 both = set(self.chosen(vertex, both, kept, self.trimmed))
             self.lists[vertex] = both

@@ -31,7 +31,9 @@ def indexes(
     opened = {}
     for pca_dim in {pca_dim for pca_dim, _ in PINNED}:
         path = tmp_path_factory.mktemp("recall") / f"{pca_dim}.l2r"
-        index = RoutingIndex.build(words[0], degree=16, entry=0, pca_dim=pca_dim, refine=False)
+        index = RoutingIndex.build(
+            words[0], graph="nsw", degree=16, entry=0, pca_dim=pca_dim, refine=False
+        )
         index.save(path)
         opened[pca_dim] = load(path, mmap=True)
     return opened

@@ -97,9 +97,8 @@ class RoutingIndex(Searching, Changing):
                 "longest" (the 32 longest vectors). Default: hnsw and nsg have their own; other
                 graphs use "medoids", or "longest" for ip.
             seed: seed of every random choice.
-            n_threads: threads; 0 for all cores. By default all cores for l2route, which is the same
-                for any number, and 1 for other graphs: with more than one, nsw, hnsw and nsg differ
-                from run to run.
+            n_threads: threads; 0 for all cores, the default for l2route, which is the same for any
+                number. Default 1 for others: nsw, hnsw and nsg by several differ from run to run.
             pca_dim: build on, and route by, that many principal components (the paper's
                 compressed baseline); answers are reranked by the original vectors.
             refine: refine the graph as `refine` does. Default: nsw only.

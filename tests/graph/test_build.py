@@ -177,7 +177,7 @@ def test_progress_is_told(vectors: NDArray[np.float32], kind: GraphKind) -> None
 
 
 BAD_OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "kind": ({"kind": "tree"}, "expected a graph out of nsw, .*, got 'tree'"),
+    "kind": ({"kind": "tree"}, "expected a graph out of l2route, .*, got 'tree'"),
     "degree 0": ({"kind": "knn", "degree": 0}, "expected a degree of at least 2, got 0"),
     "degree -4": ({"kind": "nsg", "degree": -4}, "expected a degree of at least .*, got -4"),
     "odd degree": ({"degree": 7}, "expected an even degree of at least 4, got 7"),

@@ -41,7 +41,7 @@ class Grown:
 
     def neighbors(self, vertex: int) -> list[int]:
         """A vertex's list without fillers."""
-        return [id for id in self.lists[vertex].tolist() if id not in (-1, vertex)]
+        return [other for other in self.lists[vertex].tolist() if other not in (-1, vertex)]
 
 
 def empty(
@@ -105,7 +105,7 @@ def check(grown: Grown, inserted: list[int]) -> None:
         assert (row[(row >= 0).sum() :] == -1).all()
         if vertex != root:
             assert vertex in grown.neighbors(grown.parents[vertex])
-        children = [id for id in listed if grown.parents[id] == vertex]
+        children = [other for other in listed if grown.parents[other] == vertex]
         n_copies = int(grown.is_copy[children].sum())
         assert len(children) - n_copies <= max(1, width // 2)
         assert n_copies <= (FAN_OUT if grown.is_copy[vertex] else 1)
@@ -182,7 +182,7 @@ def test_nobody_is_lost(
     dtype: type,
     scorer: str,
 ) -> None:
-    """Every vertex is reachable after every batch, whatever the beam misses; children keep places."""
+    """Every vertex is reachable after every batch, however narrow the beam; children stay."""
     rng = np.random.default_rng(seed)
     vectors = (offset + rng.normal(size=(n, dim))).astype(dtype).astype(np.float32)
     is_drawn = rng.random(n) < share_of_copies
@@ -192,15 +192,15 @@ def test_nobody_is_lost(
     inserted: list[int] = []
     for batch in batches(rng.permutation(n), size):
         places = [
-            (v, at, int(id))
+            (v, at, int(other))
             for v in inserted
-            for at, id in enumerate(grown.lists[v])
-            if id >= 0 and grown.parents[id] == v
+            for at, other in enumerate(grown.lists[v])
+            if other >= 0 and grown.parents[other] == v
         ]
         grown.insert(batch)
         inserted += batch
         check(grown, inserted)
-        assert all(grown.lists[v, at] == id for v, at, id in places)
+        assert all(grown.lists[v, at] == other for v, at, other in places)
 
 
 def test_nothing_leads_to_placed_slots() -> None:

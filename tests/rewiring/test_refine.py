@@ -304,7 +304,7 @@ def test_words_are_found_with_fewer_distances() -> None:
     """
     data = demo_words(n_base=10_000, n_learn=1, n_query=1_000).dataset
     truth = exact_neighbors(data.base, data.query, 10)
-    index = RoutingIndex.build(data.base, degree=32, entry="medoids", refine=False)
+    index = RoutingIndex.build(data.base, graph="nsw", entry="medoids", refine=False)
     recalls = recalls_of_refining(index, data.query, truth, budget=300)
     assert recalls == pytest.approx([0.7206, 0.7725], abs=0.02)
 
@@ -336,7 +336,7 @@ def test_inner_products_are_refined_too() -> None:
     vectors = rng.normal(size=(3000, 24)) * np.exp(0.5 * rng.normal(size=(3000, 1)))
     queries = rng.normal(size=(200, 24))
     truth = exact_neighbors(vectors, queries, 10, "ip")
-    index = RoutingIndex.build(vectors, "ip", degree=16, entry="medoid", refine=False)
+    index = RoutingIndex.build(vectors, "ip", graph="nsw", degree=16, entry="medoid", refine=False)
 
     before, after = recalls_of_refining(index, queries, truth, budget=500)
     assert after > before + 0.02

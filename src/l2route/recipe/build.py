@@ -41,8 +41,7 @@ def build(
     vectors are renumbered and compressed, and the cheapest setting that reaches the recall is found
     and kept. The learned space is kept only if it is better with a confidence of 99%. Compressed
     vectors are kept only if queries then reach the recall and read fewer bytes; otherwise larger
-    element types are tried.
-    The report has the time, the memory and the search cost of each step.
+    element types are tried. The report has the time, the memory and the search cost of each step.
 
     With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.
     Without queries nothing is learned either, and the setting is measured on up to 1,000 base

@@ -15,7 +15,7 @@ from l2route.graph.duplicates import Duplicates
 from l2route.graph.entry import faiss_seed, rescaled, resolve_entry
 from l2route.graph.graph import Graph
 from l2route.rewiring.connect import connect_graph
-from l2route.rewiring.refine import ALPHA
+from l2route.rewiring.refine import ALPHA, N_CANDIDATES
 from l2route.search.base import BaseVectors
 from l2route.search.codes import encode, fit_codes
 from l2route.search.layout import aligned_rows, pad_rows, padded_dim
@@ -25,8 +25,10 @@ BATCH = 1024
 """Vertices that are inserted at a time, and searched for on the graph without them."""
 N_CODED = 20_000
 """Maximum number of vectors from which the scales of codes are computed."""
-N_CANDIDATES = 100
-"""Nearest vertices among which neighbours are chosen, at most ef_construction."""
+N_FIRST_CANDIDATES = 100
+"""Nearest vertices among which the neighbours of a new vertex are chosen."""
+SECOND_BEAM = 0.75
+"""Beam width of the second search for a vertex, which starts near it, as a share of the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Widths:
     @classmethod
     def of(cls, degree: int) -> "Widths":
         """Lengths that suit a final degree."""
-        width = max(2, degree)
-        return cls(width, max(1, 3 * width // 4), max(1, 7 * width // 8))
+        least = max(2, degree)
+        return cls(least + least // 2, least, least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,8 @@ def _grown_lists(
         lists[vertices] = inserter.renewed(
             vertices,
             walked.queries(vertices),
-            ef=options.beam,
-            n_candidates=min(N_CANDIDATES, options.beam),
+            ef=max(1, int(SECOND_BEAM * options.beam)),
+            n_candidates=N_CANDIDATES,
             degree=lists.shape[1],
             alpha=ALPHA,
             n_threads=n_threads,
@@ -172,7 +174,7 @@ def _inserter(walked: _Walked, exact: _core.Rows, n: int, options: GraphOptions)
         walked=walked.rows,
         exact=exact,
         ef=options.beam,
-        n_candidates=min(N_CANDIDATES, options.beam),
+        n_candidates=N_FIRST_CANDIDATES,
         degree=widths.chosen,
         trimmed=widths.trimmed,
         alpha=1.0,
