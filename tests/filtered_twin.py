@@ -70,10 +70,9 @@ def look_search(
         """Add the unvisited vertices that pass; returns how many of the list pass."""
         n_seen = 0
         for v in neighbors.tolist():
-            if v < 0 or len(walk.scores) + len(taken) >= budget:
-                break
-            n_seen += bool(passes[v])
-            if passes[v] and v not in walk.scores and v not in taken:
+            n_seen += v >= 0 and bool(passes[v])
+            is_new = v >= 0 and passes[v] and v not in walk.scores and v not in taken
+            if is_new and len(walk.scores) + len(taken) < budget:
                 taken.append(v)
         return n_seen
 
@@ -93,7 +92,7 @@ def look_search(
             break
         walk.n_hops += 1
         neighbors, taken = graph.neighbors[vertex[1]], []
-        if fresh_of(neighbors, taken) < width - width // 4:
+        if fresh_of(neighbors, taken) < width // 2:
             failing = [v for v in neighbors.tolist() if v >= 0 and not passes[v]]
             for v in dict.fromkeys(failing):
                 if v in looked or len(taken) >= min(budget - len(walk.scores), width):

@@ -50,6 +50,7 @@ struct Scratch {
   std::vector<Key> keys;
   std::vector<Key> passing;
   std::vector<VertexId> failing;
+  std::vector<VertexId> listed;
   std::vector<Key> best;
 
   template <class Frontier>
@@ -103,9 +104,13 @@ class Walk {
     scratch.scores.resize(most);
     scratch.keys.resize(most);
     if constexpr (Gate::kSieves) scratch.passing.resize(most);
-    if constexpr (Gate::kLooks) scratch.failing.resize(most);
+    if constexpr (Gate::kLooks) {
+      scratch.failing.resize(most);
+      scratch.listed.resize(most);
+    }
     passing_ = scratch.passing.data();
     failing_ = scratch.failing.data();
+    listed_ = scratch.listed.data();
     fresh_ = scratch.fresh.data();
     places_ = scratch.places.data();
     scores_ = scratch.scores.data();
@@ -183,7 +188,6 @@ class Walk {
 
  private:
   static constexpr std::size_t kListsPerScore = 1;  // that take as long as one score
-  static constexpr std::size_t kFewestShare = 2;    // a half of a list that passes is enough
 
   // Passes what was scored to the frontier; returns the best key.
   Key push() {
@@ -229,7 +233,7 @@ class Walk {
     n_fresh_ = 0;
     rows_ = &scorer_.rows();
     std::size_t n_seen = add_passing(list, width, allowed);
-    if (n_seen >= width - width / 4) return;
+    if (n_seen >= width / 2) return;
     std::size_t n_failing = 0;
     for (std::size_t i = 0; i < width; ++i) {
       const VertexId id = load_id(list + i);
@@ -247,15 +251,20 @@ class Walk {
 
   // Collects the unvisited vertices of a list that pass; returns how many of the list pass.
   std::size_t add_passing(const VertexId* list, std::size_t width, std::size_t allowed) {
-    const Filter filter = *gate_.filter;
+    const Filter& filter = *gate_.filter;
     const Stamps visited = visited_;
     const Rows& rows = scorer_.rows();
-    std::size_t n = n_fresh_, n_seen = 0;
-    for (std::size_t i = 0; i < width && n < allowed; ++i) {
+    VertexId* const passing = listed_;
+    std::size_t n_seen = 0;
+    for (std::size_t i = 0; i < width; ++i) {
       const VertexId id = load_id(list + i);
       if (id < 0) break;
-      if (!filter.passes(id)) continue;
-      ++n_seen;
+      passing[n_seen] = id;
+      n_seen += filter.passes(id);  // no branch: whether a vertex passes cannot be predicted
+    }
+    std::size_t n = n_fresh_;
+    for (std::size_t i = 0; i < n_seen && n < allowed; ++i) {
+      const VertexId id = passing[i];
       if (!visited.insert(id)) continue;
       rows.prefetch(id);
       tracer_.prefetch(id);
@@ -328,6 +337,7 @@ class Walk {
   std::size_t n_hops_ = 0;
   Key* passing_;       // keys of the fresh vertices that pass a filter
   VertexId* failing_;  // neighbours that do not pass
+  VertexId* listed_;   // those of a list that pass
   std::size_t n_looked_ = 0;
   std::size_t patience_ = std::numeric_limits<std::size_t>::max();
 };

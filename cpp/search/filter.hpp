@@ -27,7 +27,8 @@ struct Filter {
 
   bool has_bit(VertexId vertex) const {
     const auto at = static_cast<std::size_t>(vertex);
-    return words == nullptr || (at < n_bits && ((words[at / 64] >> (at % 64)) & 1) != 0);
+    if (words == nullptr) return true;
+    return at < n_bits ? static_cast<bool>((words[at / 64] >> (at % 64)) & 1) : false;
   }
 
   // The label may become −1 at any time, in the index's other threads.
@@ -35,7 +36,9 @@ struct Filter {
     return labels == nullptr || __atomic_load_n(labels + vertex, __ATOMIC_ACQUIRE) != -1;
   }
 
-  bool passes(VertexId vertex) const { return has_bit(vertex) && is_alive(vertex); }
+  bool passes(VertexId vertex) const {
+    return labels == nullptr ? has_bit(vertex) : has_bit(vertex) & is_alive(vertex);
+  }
 
   // Calls visit(ids, n) for blocks of the vertices whose bit is set, ascending. A block is valid
   // until the next but one.

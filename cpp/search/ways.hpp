@@ -14,11 +14,13 @@ enum class Way : std::uint8_t { any, scan, look, sieve };
 
 // Nanoseconds, measured by benchmarks/filters.py --costs on vectors of 128 to 1,536 bytes: rows
 // scored in a scan, where they are prefetched well ahead, and in a walk.
-inline double scan_ns(std::size_t row_bytes) { return 4.0 + 0.06 * static_cast<double>(row_bytes); }
-inline double walk_ns(std::size_t row_bytes) { return 14.0 + scan_ns(row_bytes); }
+inline double scan_ns(std::size_t row_bytes) {
+  return 5.0 + 0.025 * static_cast<double>(row_bytes);
+}
+inline double walk_ns(std::size_t row_bytes) { return 24.0 + scan_ns(row_bytes); }
 
 // Where at least this share passes, walks go through the rest.
-inline constexpr double kSieveShare = 0.8;
+inline constexpr double kSieveShare = 0.95;
 // Two hops must reach at least so many vertices that pass, or what passes falls apart.
 inline constexpr double kFewestInTwoHops = 24;
 
