@@ -27,7 +27,7 @@ using namespace nanobind::literals;
 namespace l2route {
 namespace {
 
-// ids [n, k], distances [n, k], counts [3, n]: of routing, rerank and hops
+// ids [n, k], distances [n, k], counts [4, n]: of routing, rerank, hops and lists looked through
 using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>>;
 // offsets, vertices, hops
 using TraceArrays = std::tuple<Output<std::int64_t>, Output<VertexId>, Output<std::int32_t>>;
@@ -65,13 +65,13 @@ class PyPlan {
  public:
   PyPlan(std::shared_ptr<const PySearcher> from, OptionalArray<std::int64_t> labels, std::size_t k,
          std::size_t routing, std::size_t beam, std::size_t rerank, float slack,
-         std::size_t n_threads, bool is_budgeted, const std::string& way, std::size_t n_expected,
+         std::size_t n_threads, bool is_budgeted, const std::string& way, std::size_t n_work,
          std::size_t scan_rerank)
       : from_(std::move(from)),
         searcher_(from_->searcher()),
         labels_(std::move(labels)),
         limits_{k,     routing,     beam,       rerank,  // in the order of Limits
-                slack, is_budgeted, n_expected, scan_rerank, way_of(way)},
+                slack, is_budgeted, n_work, scan_rerank, way_of(way)},
         n_threads_(n_threads) {
     require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
   }
@@ -97,12 +97,13 @@ class PyPlan {
     Batch(std::size_t n, const PyPlan& plan)
         : ids(new_array<std::int64_t>({n, plan.limits_.k})),
           distances(new_array<float>({n, plan.limits_.k})),
-          counts(new_array<std::int32_t>({3, n})),
+          counts(new_array<std::int32_t>({4, n})),
           answers{ids.first,
                   distances.first,
                   counts.first,
                   counts.first + n,
                   counts.first + 2 * n,
+                  counts.first + 3 * n,
                   plan.labels_ ? plan.labels_->data() : nullptr} {}
 
     Found arrays() const { return {ids.second, distances.second, counts.second}; }
@@ -183,10 +184,10 @@ void bind_searcher(nb::module_& m) {
                     const std::string&, std::size_t, std::size_t>(),
            "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
            "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any",
-           "n_expected"_a = 0, "scan_rerank"_a = 0, "The last four matter under filters only.")
+           "n_work"_a = 0, "scan_rerank"_a = 0, "The last four matter under filters only.")
       .def("search", &PyPlan::search, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
-           "distances, and counts of routing, rerank, hops.")
+           "distances, and counts of routing, rerank, hops and lists looked through.")
       .def("trace", &PyPlan::trace, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Search, and also return the visited vertices: offsets, vertices, hops.");
 }
@@ -201,6 +202,7 @@ void bind_search(nb::module_& m) {
   m.def("scan_ns", &scan_ns, "row_bytes"_a, "Nanoseconds to score a row in a scan.");
   m.def("walk_ns", &walk_ns, "row_bytes"_a, "Nanoseconds to score a row in a walk.");
   m.attr("SIEVE_SHARE") = kSieveShare;
+  m.attr("SCORES_PER_LIST") = kScoresPerList;
   bind_graph_and_rows(m);
   bind_live(m);
   bind_searcher(m);

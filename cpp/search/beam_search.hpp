@@ -13,6 +13,7 @@
 #include "search/frontier.hpp"
 #include "search/graph.hpp"
 #include "search/visited.hpp"
+#include "search/ways.hpp"
 
 namespace l2route {
 
@@ -184,11 +185,10 @@ class Walk {
   bool is_out_of_patience() const { return work() >= patience_; }
 
   // Scores computed and lists looked through, in scores.
-  std::size_t work() const { return scorer_.n_computed() + n_looked_ / kListsPerScore; }
+  std::size_t work() const { return scorer_.n_computed() + kScoresPerList * n_looked_; }
+  std::size_t n_looked() const { return n_looked_; }
 
  private:
-  static constexpr std::size_t kListsPerScore = 1;  // that take as long as one score
-
   // Passes what was scored to the frontier; returns the best key.
   Key push() {
     Key best = std::numeric_limits<Key>::max();

@@ -56,7 +56,9 @@ class FilteredSearch {
     Way way = Way::any;  // any: done
     std::size_t n_scored = 0;
     std::size_t n_hops = 0;
-    std::size_t n_work = 0;  // of walks, in scores
+    std::size_t n_looked = 0;
+
+    std::size_t work() const { return n_scored + kScoresPerList * n_looked; }  // of walks
   };
 
   void answer(const Batch& batch) const {
@@ -114,7 +116,7 @@ class FilteredSearch {
       const auto& walked = lanes[m]->walk;
       task.n_scored += lanes[m]->scorer.n_computed();
       task.n_hops += walked.n_hops();
-      task.n_work += walked.work();
+      task.n_looked += walked.n_looked();
       const std::size_t n_wanted = std::min(limits_.k, task.filter->count);
       const bool is_done = !walked.is_out_of_patience() && lanes[m]->frontier.size() >= n_wanted;
       task.way = is_done ? Way::any : next_way(task);
@@ -129,13 +131,23 @@ class FilteredSearch {
   void count(const Task& task, std::size_t at) const {
     answers_.n_routing[at] = static_cast<std::int32_t>(task.n_scored);
     answers_.n_hops[at] = static_cast<std::int32_t>(task.n_hops);
+    answers_.n_looked[at] = static_cast<std::int32_t>(task.n_looked);
   }
 
-  bool scans_original() const { return searcher_.original && limits_.scan_rerank == 0; }
+  // Whether a scan is of the original vectors: there are few, or routing vectors do not suffice.
+  bool scans_original(const Filter& filter) const {
+    if (!searcher_.original) return false;
+    if (limits_.scan_rerank == 0) return true;
+    if (limits_.way != Way::any) return false;
+    const double by_original = scan_ns(searcher_.original->bytes);
+    const double saved = by_original - scan_ns(searcher_.routing.bytes);
+    const double added = 2 * by_original * static_cast<double>(limits_.scan_rerank) + kCodedScanNs;
+    return static_cast<double>(filter.count) * saved <= added;
+  }
 
   // Scores everything that passes.
   void scan(const Batch& batch, Task& task, QueryScratch& scratch, std::size_t i) const {
-    const bool is_original = scans_original();
+    const bool is_original = scans_original(*task.filter);
     const Rows& rows = is_original ? *searcher_.original : searcher_.routing;
     Scorer scorer(rows, is_original ? scratch.query.data() : task.routed, &scratch.codes);
     const bool reranks = searcher_.original && !is_original;
@@ -166,6 +178,7 @@ class FilteredSearch {
     frontier.reset(kept);
     Tracer& tracer = batch.traces[i];
     std::vector<Key>& keys = scratch.walk.keys;
+    Key worst = kNoLimit;  // of those kept
     const VertexId* waiting = nullptr;  // prefetched
     std::size_t n_waiting = 0, n_blocks = 0;
     const auto score_waiting = [&] {
@@ -174,10 +187,20 @@ class FilteredSearch {
       scorer.score(waiting, n_waiting, scratch.scores.data());
       std::size_t n = 0;
       for (std::size_t j = 0; j < n_waiting; ++j) {
-        keys[n] = tracer.visit(waiting[j], scratch.scores[j], 0);
-        n += filter.is_alive(waiting[j]);
+        const Key key = tracer.visit(waiting[j], scratch.scores[j], 0);
+        keys[n] = key;
+        n += (key < worst) & filter.is_alive(waiting[j]);
       }
+      if (n > kept) {
+        std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(kept),
+                         keys.begin() + static_cast<std::ptrdiff_t>(n));
+        n = kept;
+      }
+      if (n == 0) return;
       frontier.push(keys.data(), n);
+      if constexpr (Frontier::kIsRanked) {
+        if (frontier.is_full()) worst = frontier.at(kept - 1);
+      }
     };
     filter.each_block(n_, scratch.ids, [&](const VertexId* ids, std::size_t n) {
       for (std::size_t j = 0; j < n; ++j) scorer.rows().prefetch(ids[j]);
@@ -194,20 +217,20 @@ class FilteredSearch {
   bool may_scan(const Task& task) const {
     if (!limits_.is_budgeted) return true;
     const std::size_t left = limits_.routing - std::min(limits_.routing, task.n_scored);
-    if (!scans_original()) return task.filter->count <= left;
+    if (!scans_original(*task.filter)) return task.filter->count <= left;
     return task.filter->count <= limits_.rerank + left * searcher_.routing_dim / searcher_.dim;
   }
 
   double scan_cost(const Task& task) const {
     const std::size_t bytes =
-        scans_original() ? searcher_.original->bytes : searcher_.routing.bytes;
+        scans_original(*task.filter) ? searcher_.original->bytes : searcher_.routing.bytes;
     return static_cast<double>(task.filter->count) * scan_ns(bytes);
   }
 
   double expected() const {
-    if (limits_.n_expected != 0) return static_cast<double>(limits_.n_expected);
-    if (limits_.slack >= 0) return expected_scores(4 * limits_.k);
-    return expected_scores(std::max({limits_.beam, limits_.k, limits_.rerank}));
+    if (limits_.n_work != 0) return static_cast<double>(limits_.n_work);
+    if (limits_.slack >= 0) return expected_work(4 * limits_.k);
+    return expected_work(std::max({limits_.beam, limits_.k, limits_.rerank}));
   }
 
   Way first_way(const Task& task) const {
@@ -233,7 +256,7 @@ class FilteredSearch {
     if (limits_.way != Way::any) return std::numeric_limits<std::size_t>::max();
     if (!may_scan(task)) return std::numeric_limits<std::size_t>::max();
     const auto most = static_cast<std::size_t>(scan_cost(task) / walk_ns(searcher_.routing.bytes));
-    const std::size_t unspent = most - std::min(most, task.n_work);
+    const std::size_t unspent = most - std::min(most, task.work());
     if (way != Way::sieve) return unspent;
     return std::min(unspent / 2, static_cast<std::size_t>(4 * expected()));
   }

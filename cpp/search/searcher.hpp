@@ -28,7 +28,7 @@ struct Limits {
 
   // Under a filter:
   bool is_budgeted = false;     // whether scores of a walk and of a scan together are bounded
-  std::size_t n_expected = 0;   // scores that a walk is known to compute; 0 if nobody measured it
+  std::size_t n_work = 0;       // of a walk, in scores, as measured; 0 if it was not
   std::size_t scan_rerank = 0;  // vertices that a scan of routing vectors reranks; 0 for a scan of
                                 // the original vectors
   Way way = Way::any;           // the only way to answer; any for the one expected to be fastest
@@ -42,6 +42,7 @@ struct Answers {
   std::int32_t* n_routing;
   std::int32_t* n_rerank;
   std::int32_t* n_hops;
+  std::int32_t* n_looked;
   const std::int64_t* labels = nullptr;  // labels of vertices; row numbers if null
 
   std::int64_t label_of(VertexId vertex) const {
@@ -223,6 +224,7 @@ class Searcher {
       const std::size_t at = batch.first + i;
       answers.n_routing[at] = static_cast<std::int32_t>(lanes[i]->scorer.n_computed());
       answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
+      answers.n_looked[at] = 0;
       lanes[i]->frontier.best(original ? limits.rerank : limits.k, scratch[i].walk.best);
       finish(scratch[i], limits, at, answers);
     }

@@ -23,7 +23,9 @@ def scan_ns(row_bytes: int) -> float:
 def walk_ns(row_bytes: int) -> float:
     """Nanoseconds to score a row in a walk."""
 
-SIEVE_SHARE: float = 0.8
+SIEVE_SHARE: float = 0.95
+
+SCORES_PER_LIST: int = 2
 
 class Graph:
     """A similarity graph; trusts that ids were checked."""
@@ -139,12 +141,12 @@ class Searcher:
 class Plan:
     """A search with fixed limits, labels and threads."""
 
-    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, *, is_budgeted: bool = False, way: str = 'any', n_expected: int = 0, scan_rerank: int = 0) -> None:
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, *, is_budgeted: bool = False, way: str = 'any', n_work: int = 0, scan_rerank: int = 0) -> None:
         """The last four matter under filters only."""
 
     def search(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32]]:
         """
-        Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, distances, and counts of routing, rerank, hops.
+        Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, distances, and counts of routing, rerank, hops and lists looked through.
         """
 
     def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:

@@ -64,9 +64,10 @@ def calibrate(
     if not 1 <= k <= depth:
         expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
         raise ValueError(f"expected {expected}, got {k}")
-    knobs: list[type[_Trial]] = [_Beams]
-    if searcher.space.origin is not None:
-        knobs.append(_Slacks)
+    has_slack = searcher.space.origin is not None
+    knobs: list[type[_Trial]] = [_Slacks] if has_slack else []
+    if not (has_slack and under.filters):  # filters differ more than one beam width can serve
+        knobs.insert(0, _Beams)
     results = [_cheapest(knob, searcher, validation, k, target, n_threads, under) for knob in knobs]
     reached = [(cost, setting) for cost, setting, _ in results if setting is not None]
     if not reached:
@@ -134,7 +135,7 @@ def _cheapest(
             ef=limits.ef,
             slack=limits.slack,
             share=under.share,
-            n_scored=trial.scored[width],
+            n_work=trial.work[width],
         )
     return cost, chosen, best
 
@@ -161,7 +162,7 @@ class _Trial(ABC):
         self.judge = validation.judge(searcher.base, k)
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
-        self.scored: dict[int, int] = {}
+        self.work: dict[int, int] = {}
 
     @abstractmethod
     def limits(self, width: int) -> Limits:
@@ -228,7 +229,7 @@ class _Trial(ABC):
             )
             self.recalls[width] = self.judge(found.ids)
             self.costs[width] = bytes_read(self.searcher, found)
-            self.scored[width] = round(float(found.n_routing.mean()))
+            self.work[width] = round(float(found.n_work.mean()))
         return self.recalls[width]
 
 

@@ -84,9 +84,9 @@ def fit_codes(vectors: NDArray[np.float32], bits: int = 8) -> Codes:
     """The offset and scale of each dimension, from the quantiles of vectors [n, dim]."""
     sample = vectors[:: -(-len(vectors) // N_SAMPLED)]
     low, high = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
-    scale = (high - low) / LARGEST_CODES[bits]
-    scale[scale == 0] = 1.0  # the dimension is constant: every code is 0
-    return Codes(bits, low.astype(np.float32), scale.astype(np.float32))
+    scale = ((high - low) / LARGEST_CODES[bits]).astype(np.float32)
+    scale[scale == 0] = 1.0  # the dimension is constant, or nearly: every code is 0
+    return Codes(bits, low.astype(np.float32), scale)
 
 
 def encode(vectors: NDArray[np.float32], codes: Codes) -> NDArray[np.uint8]:

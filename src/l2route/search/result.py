@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route import _core
 from l2route.search.limits import spent
 
 
@@ -33,7 +34,7 @@ class SearchResult:
     distances: NDArray[np.float32]
     """[n_queries, k]; inf where fewer than k were found."""
     counts: NDArray[np.int32]
-    """n_routing, n_rerank and n_hops of each query [3, n_queries]."""
+    """n_routing, n_rerank, n_hops and n_looked of each query [4, n_queries]."""
     n_projection: int
     """Distance computations that mapping a query into the routing space costs."""
     routing_dim: int
@@ -60,6 +61,18 @@ class SearchResult:
         """Vertices expanded, including those in upper layers [n_queries]."""
         row: NDArray[np.int32] = self.counts[2]
         return row
+
+    @property
+    def n_looked(self) -> NDArray[np.int32]:
+        """Neighbour lists looked through for vertices that pass a filter [n_queries]."""
+        row: NDArray[np.int32] = self.counts[3]
+        return row
+
+    @property
+    def n_work(self) -> NDArray[np.int32]:
+        """Work of the walk, in routing vectors scored [n_queries]; a list looked through is two."""
+        work: NDArray[np.int32] = self.n_routing + _core.SCORES_PER_LIST * self.n_looked
+        return work
 
     @property
     def n_computed(self) -> NDArray[np.float64]:

@@ -195,7 +195,7 @@ class Searcher:
         labels: NDArray[np.int64] | None = None,
         filters: Sequence[_core.Filter] = (),
         way: Way = "any",
-        n_expected: int = 0,
+        n_work: int = 0,
         scan_rerank: int = 0,
     ) -> Plan:
         """Prepare searches with the same limits.
@@ -207,8 +207,7 @@ class Searcher:
             labels: ids of the vertices in answers [n]; row numbers by default.
             filters: none, one for all queries, or one for each.
             way: how to answer under a filter.
-            n_expected: vertices that a walk with these limits is known to score under a filter;
-                0 if it was not measured.
+            n_work: work of a walk with these limits under a filter, as measured; 0 if it was not.
             scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
                 original vectors.
         """
@@ -225,7 +224,7 @@ class Searcher:
             n_threads,
             is_budgeted=limits.is_budgeted,
             way=way,
-            n_expected=n_expected,
+            n_work=n_work,
             scan_rerank=scan_rerank,
         )
         return Plan(core, k, self._costs, filters)

@@ -51,7 +51,7 @@ def calibrate_filtered(
     routing, original = searcher.space.rows[0].nbytes, searcher.base.rows[0].nbytes
     n, is_coded = len(searcher.base.rows), scan_rerank > 0 or searcher.space.is_exact
     scan_ns = 2 * share * n * _core.scan_ns(routing if is_coded else original)
-    walk_ns = plain.n_scored * _core.walk_ns(routing)
+    walk_ns = plain.n_work * _core.walk_ns(routing)
     if share * n <= FEW * plain.k or scan_ns <= walk_ns:
         return replace(plain, share=share, scan_rerank=scan_rerank)
     passes = np.random.default_rng(SEED).random(n) < share
@@ -81,7 +81,7 @@ def _calibrate_walk(
     try:
         return calibrate(searcher, own, plain.k, plain.target, n_threads, under)[0]
     except OutOfReachError:
-        return replace(plain, share=share, n_scored=len(passes))
+        return replace(plain, share=share, n_work=len(passes))
 
 
 def _scan_rerank(searcher: Searcher, validation: Validation, plain: Setting, n_threads: int) -> int:

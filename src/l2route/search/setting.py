@@ -37,17 +37,17 @@ class Setting:
     """Smallest share of the vectors that pass the filters it is for; 1 for searches without."""
     scan_rerank: int = 0
     """True distances after a scan of the routing vectors that pass; 0 to scan the original ones."""
-    n_scored: int = 0
-    """Mean number of routing vectors that walks score; 0 if it was not measured."""
+    n_work: int = 0
+    """Mean work of walks, in routing vectors scored: see `SearchResult.n_work`; 0 if not measured."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
             raise ValueError(f"expected a setting with k of at least 1, got {self.k}")
         if not 0 < self.share <= 1:
             raise ValueError(f"expected a setting with a share in (0, 1], got {self.share}")
-        if min(self.scan_rerank, self.n_scored) < 0:
-            got = f"{self.scan_rerank} and {self.n_scored}"
-            raise ValueError(f"expected scan_rerank and n_scored of at least 0, got {got}")
+        if min(self.scan_rerank, self.n_work) < 0:
+            got = f"{self.scan_rerank} and {self.n_work}"
+            raise ValueError(f"expected scan_rerank and n_work of at least 0, got {got}")
         if self.rerank < 0:
             raise ValueError(f"expected a setting with rerank of at least 0, got {self.rerank}")
         widths = [width for width in (self.ef, self.slack) if width is not None]

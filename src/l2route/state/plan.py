@@ -90,7 +90,7 @@ class IndexPlan:
                 n_threads=n_threads,
                 labels=state.labels,
                 filters=members,
-                n_expected=setting.n_scored,
+                n_work=setting.n_work,
                 scan_rerank=setting.scan_rerank,
             )
 

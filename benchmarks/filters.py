@@ -1,0 +1,316 @@
+"""Searches under filters: recall@10 and queries per second beside hnswlib and faiss.
+
+    python benchmarks/filters.py FILE.npz …              # arrays `base`, `learn` and `query`
+    python benchmarks/filters.py --cache DIR FILE.npz …  # keeps indexes for the next run
+    python benchmarks/filters.py --costs FILE.npz …      # ns per vector scored in scans and walks
+
+0.1, 1, 10, 50 and 90% of the vectors pass: at random, or by cluster, where k-means clusters are
+added from the nearest to the query (near) or from the farthest (far) until the share is reached.
+Filters of clusters are made for each of a few groups of queries. l2route routes by int8 codes with
+`recall=0.95`, calibrated on the first training queries; the others use the narrowest beam that
+reaches 0.95 on other training queries. The figures are of test queries, one thread, in CPU time,
+which other processes disturb less than the clock. All methods take turns, and the fastest round
+counts. usearch is left out: its Python package has no filter.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import faiss
+import hnswlib
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data.dataset import Dataset
+from l2route.data.metrics import recall_at
+from l2route.data.truth import exact_neighbors
+from l2route.evaluation.compare.methods import served_graph
+from l2route.index import RoutingIndex, load
+from l2route.search.limits import Limits
+from l2route.search.searcher import Way
+
+K, RECALL = 10, 0.95
+SHARES = (0.001, 0.01, 0.1, 0.5, 0.9)
+KINDS = ("random", "near", "far")
+BEAMS = (10, 20, 40, 80, 160, 320, 640, 1280, 2560)
+N_CLUSTERS, N_GROUPS = 256, 4
+PATIENCE = 0.02
+"""A beam that takes longer than this per query, in seconds, is not made wider."""
+Vectors = NDArray[np.float32]
+Ask = Callable[[Vectors], Any]
+"""Finds the K nearest to queries [n, dim]: their ids."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Queries with one filter, and the distances of their true neighbours."""
+
+    queries: Vectors
+    passes: NDArray[np.bool_]
+    nearest: NDArray[np.float32]
+    data: Dataset
+
+    def recall(self, ids: NDArray[np.int64]) -> float:
+        """Recall@10 of answers."""
+        found = self.data.base[np.maximum(ids, 0)] - self.queries[:, None]
+        distances = (found.astype(np.float64) ** 2).sum(axis=2)
+        return recall_at(np.where(ids < 0, np.inf, distances), self.nearest, K)
+
+
+def groups_of(
+    data: Dataset, queries: Vectors, kind: str, share: float, n_each: int, seed: int
+) -> Iterator[Group]:
+    """Groups of queries, each with a filter of its own."""
+    rng = np.random.default_rng(seed)
+    means, clusters = clusters_of(data)
+    for _ in range(N_GROUPS):
+        if kind == "random":
+            passes = rng.random(len(data.base)) < share
+            members = rng.choice(len(queries), n_each, replace=False)
+        else:
+            centre = queries[rng.integers(len(queries))]
+            passes = by_cluster(means, clusters, centre, share, is_far=kind == "far")
+            members = np.argsort(((queries - centre) ** 2).sum(axis=1))[:n_each]
+        chosen, rows = np.ascontiguousarray(queries[members]), np.flatnonzero(passes)
+        truth = exact_neighbors(data.base[rows], chosen, K, data.metric)
+        yield Group(chosen, passes, truth.distances, data)
+
+
+def clusters_of(data: Dataset) -> tuple[Vectors, NDArray[np.int64]]:
+    """Means of k-means clusters, and the cluster of every base vector."""
+    kmeans = faiss.Kmeans(data.base.shape[1], N_CLUSTERS, niter=8, seed=0)
+    kmeans.train(data.base)
+    return kmeans.centroids, kmeans.index.search(data.base, 1)[1][:, 0]
+
+
+def by_cluster(
+    means: Vectors, clusters: NDArray[np.int64], centre: Vectors, share: float, is_far: bool
+) -> NDArray[np.bool_]:
+    """Vectors of whole clusters, from the nearest or the farthest, until a share passes."""
+    order = np.argsort(((means - centre) ** 2).sum(axis=1))
+    place = np.argsort(order)[clusters]  # of each vector's cluster
+    ranks = np.argsort(np.argsort(-place if is_far else place, kind="stable"))
+    return np.asarray(ranks < share * len(clusters))
+
+
+class Ours:
+    """l2route with `recall=0.95`."""
+
+    def __init__(self, data: Dataset, cache: Path) -> None:
+        path = cache / f"{data.name}.l2r"
+        if not path.exists():
+            index = served_graph(data)
+            index.renumber()
+            index.compress("int8")
+            index.validate_with(data.training[:1000])
+            index.save(path)
+        self.index: RoutingIndex = load(path)
+
+    def ask(self, passes: NDArray[np.bool_], _: int) -> Ask:
+        """A plan under a filter."""
+        mask = passes if self.index.labels is None else passes[self.index.labels]
+        where = self.index.filter(mask)
+        plan = self.index.plan(K, recall=RECALL, where=where, n_threads=1)
+        return lambda queries: plan(queries).ids
+
+
+class Hnswlib:
+    """hnswlib with a Python callable, the only filter that it has."""
+
+    def __init__(self, data: Dataset, cache: Path) -> None:
+        path = cache / f"{data.name}.hnswlib"
+        self.index = hnswlib.Index(data.metric, data.base.shape[1])
+        if path.exists():
+            self.index.load_index(str(path))
+        else:
+            self.index.init_index(len(data.base), M=16, ef_construction=200, random_seed=0)
+            self.index.add_items(data.base)
+            self.index.save_index(str(path))
+        self.index.set_num_threads(1)
+
+    def ask(self, passes: NDArray[np.bool_], knob: int) -> Ask:
+        """A search with a beam width; raises where fewer than K are found."""
+        listed = passes.tolist()
+
+        def search(queries: Vectors) -> NDArray[np.int64]:
+            self.index.set_ef(knob)
+            try:
+                found = self.index.knn_query(queries, K, filter=listed.__getitem__)[0]
+            except RuntimeError:  # fewer than K found
+                return np.full((len(queries), K), -1, dtype=np.int64)
+            return found.astype(np.int64)
+
+        return search
+
+
+class FaissHnsw:
+    """faiss's HNSW with a bitmap."""
+
+    def __init__(self, data: Dataset, cache: Path) -> None:
+        path = cache / f"{data.name}.faiss"
+        if path.exists():
+            self.index = faiss.read_index(str(path))
+        else:
+            self.index = faiss.IndexHNSWFlat(data.base.shape[1], 16)
+            self.index.hnsw.efConstruction = 200
+            self.index.add(data.base)
+            faiss.write_index(self.index, str(path))
+
+    def ask(self, passes: NDArray[np.bool_], knob: int) -> Ask:
+        """A search with a beam width."""
+        selector = faiss.IDSelectorBitmap(np.packbits(passes, bitorder="little"))
+        params = faiss.SearchParametersHNSW(sel=selector, efSearch=knob)
+        return lambda queries: self.index.search(queries, K, params=params)[1]
+
+
+class FaissFlat:
+    """faiss's exact search: over a list of ids where at most a tenth passes, or a bitmap."""
+
+    def __init__(self, data: Dataset, _: Path) -> None:
+        self.index = faiss.IndexFlatL2(data.base.shape[1])
+        self.index.add(data.base)
+
+    def ask(self, passes: NDArray[np.bool_], _: int) -> Ask:
+        """An exact search."""
+        if passes.mean() < 0.15:
+            selector: Any = faiss.IDSelectorArray(np.flatnonzero(passes))
+        else:
+            selector = faiss.IDSelectorBitmap(np.packbits(passes, bitorder="little"))
+        params = faiss.SearchParameters(sel=selector)
+        return lambda queries: self.index.search(queries, K, params=params)[1]
+
+
+METHODS: dict[str, Any] = {
+    "l2route": Ours,
+    "hnswlib": Hnswlib,
+    "faiss HNSW": FaissHnsw,
+    "faiss flat": FaissFlat,
+}
+
+
+def seconds(ask: Ask, queries: Vectors, one_by_one: bool) -> float:
+    """CPU seconds per query."""
+    begin = time.process_time()
+    for part in queries[:, None] if one_by_one else [queries]:
+        ask(part)
+    return (time.process_time() - begin) / len(queries)
+
+
+def narrowest(method: Any, groups: Sequence[Group]) -> int | None:
+    """The narrowest beam that reaches the recall; None if none does in time."""
+    for knob in BEAMS:
+        asks = [method.ask(group.passes, knob) for group in groups]
+        begin = time.process_time()
+        found = [ask(group.queries) for ask, group in zip(asks, groups, strict=True)]
+        taken = (time.process_time() - begin) / sum(len(group.queries) for group in groups)
+        recalls = [group.recall(ids) for group, ids in zip(groups, found, strict=True)]
+        if np.mean(recalls) >= RECALL:
+            return knob
+        if taken > PATIENCE:
+            break
+    return None
+
+
+def compare(
+    data: Dataset, methods: dict[str, Any], kind: str, share: float, n_each: int, n_rounds: int
+) -> Iterator[list[str]]:
+    """A row per method: recall@10, and queries per second in batches and one by one."""
+    tuning = list(groups_of(data, data.training[1000:11000], kind, share, n_each, seed=1))
+    groups = list(groups_of(data, data.query, kind, share, n_each, seed=2))
+    asks: dict[str, list[Ask]] = {}
+    for name, method in methods.items():
+        knob = 0 if name in ("l2route", "faiss flat") else narrowest(method, tuning)
+        if knob is None:
+            yield [kind, f"{share:.1%}", name, "below 0.95", "–", "–", "–"]
+        else:
+            asks[name] = [method.ask(group.passes, knob) for group in groups]
+    best = {name: [[np.inf] * N_GROUPS for _ in range(2)] for name in asks}
+    for _ in range(n_rounds):
+        for alone in (False, True):
+            for name, each in asks.items():
+                for i, group in enumerate(groups):
+                    taken = seconds(each[i], group.queries, alone)
+                    best[name][alone][i] = min(best[name][alone][i], taken)
+    speed = {name: [1 / np.mean(times) for times in both] for name, both in best.items()}
+    peer = max(batch for name, (batch, _) in speed.items() if name != "l2route")
+    for name, (batch, alone) in speed.items():
+        ids = [ask(group.queries) for ask, group in zip(asks[name], groups, strict=True)]
+        recall = np.mean([group.recall(each) for group, each in zip(groups, ids, strict=True)])
+        ratio = f"{batch / peer:.1f}" if name == "l2route" else ""
+        row = [f"{recall:.4f}", f"{batch:,.0f}", f"{alone:,.0f}", ratio]
+        yield [kind, f"{share:.1%}", name, *row]
+
+
+def costs(data: Dataset, ours: Ours, n_rounds: int) -> Iterator[list[str]]:
+    """Nanoseconds per vector scored, by way and share: what `cpp/search/ways.hpp` has."""
+    index, rng = ours.index, np.random.default_rng(3)
+    queries, searcher = data.training[1000:1200], index.searcher()
+    ways: tuple[tuple[Way, int], ...] = (("scan", 0), ("scan", 20), ("look", 0), ("sieve", 0))
+    for share in (0.01, 0.05, 0.2, 0.5, 0.9):
+        passes = index.filter(rng.random(len(index)) < share)
+        for way, scan_rerank in ways:
+            plan = searcher.plan(
+                K,
+                limits=Limits(ef=40, rerank=20),
+                n_threads=1,
+                filters=[passes.core(index._current.state)],
+                way=way,
+                scan_rerank=scan_rerank,
+            )
+            found = plan(queries)
+            taken = min(seconds(plan, queries, False) for _ in range(n_rounds))
+            is_exact = way == "scan" and not scan_rerank
+            scored = (found.n_rerank if is_exact else found.n_routing).mean()
+            row = index.base.rows[0] if is_exact else searcher.space.rows[0]
+            ns = f"{1e9 * taken / scored:.1f}"
+            yield [f"{share:.0%}", way, f"{row.nbytes}", f"{scored:,.0f}", ns]
+
+
+def print_row(cells: Sequence[str]) -> None:
+    """Print a row of a Markdown table."""
+    print(f"| {' | '.join(cells)} |", flush=True)
+
+
+def main() -> None:
+    """Print a table for every file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--queries", type=int, default=100, help="queries of each filter")
+    parser.add_argument("--shares", type=float, nargs="+", default=SHARES)
+    parser.add_argument("--kinds", nargs="+", default=KINDS)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--costs", action="store_true")
+    options = parser.parse_args()
+    faiss.omp_set_num_threads(1)
+    with TemporaryDirectory() as temporary:
+        for path in options.files:
+            data = Dataset.read(path)
+            cache = options.cache or Path(temporary)
+            print(f"\n{data.name}")
+            if options.costs:
+                print_row(["share", "way", "bytes", "scored", "ns each"])
+                print("|---|---|---|---|---|")
+                for row in costs(data, Ours(data, cache), options.rounds):
+                    print_row(row)
+                continue
+            methods = {name: METHODS[name](data, cache) for name in options.methods}
+            print_row(
+                ["passing", "share", "method", "recall@10", "batch q/s", "single q/s", "ratio"]
+            )
+            print("|---|---|---|---|---|---|---|")
+            for kind in options.kinds:
+                for share in options.shares:
+                    case = (kind, share, options.queries, options.rounds)
+                    for row in compare(data, methods, *case):
+                        print_row(row)
+
+
+if __name__ == "__main__":
+    main()
