@@ -97,8 +97,8 @@ void place(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, co
   });
 }
 
-void publish(PyStore& self, const Array<VertexId>& slots, const PyRows& walked,
-             const PyRows& exact, const InsertOptions& options, std::size_t n_threads) {
+void publish(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, const PyRows& exact,
+             const InsertOptions& options, std::size_t n_threads) {
   Store& store = self.store();
   const std::vector<VertexId> chosen = slots_in(slots, store);
   const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
@@ -158,9 +158,12 @@ void bind_live(nb::module_& m) {
            "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a);
   nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
       .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a)
-      .def("__enter__", [](nb::object self) { return self; }, nb::sig("def __enter__(self) -> Reading"))
-      .def("__exit__", [](PyReading& self, const nb::args&) { self.end(); },
-           nb::sig("def __exit__(self, *args: object) -> None"));
+      .def(
+          "__enter__", [](nb::object self) { return self; },
+          nb::sig("def __enter__(self) -> Reading"))
+      .def(
+          "__exit__", [](PyReading& self, const nb::args&) { self.end(); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<PyStore>(m, "Store", "Slots of an index that changes; one thread at a time.")
       .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::uint8_t>,
                     MutableArray<std::int64_t>, MutableArray<VertexId>, std::size_t, float>(),

@@ -70,7 +70,7 @@ class PyPlan {
       : from_(std::move(from)),
         searcher_(from_->searcher()),
         labels_(std::move(labels)),
-        limits_{k,     routing,     beam,       rerank,  // in the order of Limits
+        limits_{k,     routing,     beam,   rerank,  // in the order of Limits
                 slack, is_budgeted, n_work, scan_rerank, way_of(way)},
         n_threads_(n_threads) {
     require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
@@ -183,8 +183,8 @@ void bind_searcher(nb::module_& m) {
                     std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
                     const std::string&, std::size_t, std::size_t>(),
            "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
-           "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any",
-           "n_work"_a = 0, "scan_rerank"_a = 0, "The last four matter under filters only.")
+           "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any", "n_work"_a = 0,
+           "scan_rerank"_a = 0, "The last four matter under filters only.")
       .def("search", &PyPlan::search, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
            "distances, and counts of routing, rerank, hops and lists looked through.")

@@ -37,8 +37,6 @@ struct InsertOptions {
 
 class Inserter {
  public:
-  static constexpr std::size_t kFanOut = 4;  // most copies in the list of a copy
-
   Links links;
   Rows walked;  // by which walks score
   Rows exact;   // floats or half floats by which lists are pruned
@@ -271,7 +269,8 @@ class Inserter {
     auto chance = static_cast<std::uint64_t>(slot) * 0x9E3779B97F4A7C15u;
     for (;;) {
       const std::vector<VertexId> children = children_of(vertex, for_copy, batch);
-      if (children.size() < most(vertex)) return vertex;
+      const std::size_t n_others = children_of(vertex, !for_copy, batch).size();
+      if (children.size() < most(vertex) && children.size() + n_others < links.width) return vertex;
       chance ^= chance >> 29;
       chance *= 0xBF58476D1CE4E5B9u;
       vertex = children[(chance >> 32) % children.size()];
@@ -280,8 +279,7 @@ class Inserter {
 
   // A vertex has one copy in its list, a copy several.
   VertexId parent_of_copy(VertexId slot, VertexId original, const Batch& batch) const {
-    const std::size_t fan_out = std::clamp<std::size_t>(links.width - 1, 1, kFanOut);
-    const auto most = [&](VertexId v) { return v == original ? std::size_t{1} : fan_out; };
+    const auto most = [this](VertexId vertex) { return links.max_copies(vertex); };
     return with_room(original, slot, true, most, batch);
   }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "search/graph.hpp"
@@ -52,19 +53,49 @@ struct Links {
   bool is_child(VertexId vertex, VertexId of) const { return parent(vertex) == of; }
 
   std::size_t n_children(VertexId vertex) const {
+    return n_children(vertex, false) + n_children(vertex, true);
+  }
+
+  // Children that are copies, or that are not.
+  std::size_t n_children(VertexId vertex, bool are_copies) const {
     const VertexId* list = row(vertex);
     std::size_t n = 0;
-    for (std::size_t i = 0; i < width && list[i] >= 0; ++i) n += is_child(list[i], vertex);
+    for (std::size_t i = 0; i < width && list[i] >= 0; ++i) {
+      n += is_child(list[i], vertex) && is_copy(list[i]) == are_copies;
+    }
     return n;
   }
 
-  // Most children of a vertex: the other half of its list is for near neighbours.
+  // Most children of a vertex that are no copies: the rest of its list is for near neighbours.
   std::size_t max_children() const { return std::max<std::size_t>(1, width / 2); }
+
+  // Most children of a vertex that are copies: few, so that a search need not score all copies.
+  std::size_t max_copies(VertexId vertex) const {
+    constexpr std::size_t kFanOut = 4;
+    return is_copy(vertex) ? std::clamp<std::size_t>(width - 1, 1, kFanOut) : 1;
+  }
 
   // Whether `ancestor` is the vertex itself or on its way to the root.
   bool descends_from(VertexId vertex, VertexId ancestor) const {
     while (vertex >= 0 && vertex != ancestor) vertex = parent(vertex);
     return vertex == ancestor;
+  }
+
+  // Makes a vertex a child of a host: in its list if it is there, at its end, or in the place of
+  // the last neighbour that is not a child, of which there has to be one.
+  void adopt(VertexId host, VertexId vertex) const {
+    const VertexId* const list = row(host);
+    std::size_t place = width;
+    for (std::size_t i = 0; i < width; ++i) {
+      if (list[i] == vertex || list[i] < 0) {
+        place = i;
+        break;
+      }
+      if (!is_child(list[i], host)) place = i;
+    }
+    if (place == width) throw std::logic_error("expected a place for a child");
+    set_parent(vertex, host);
+    set(host, place, vertex);
   }
 
   // Replaces a vertex's list by its children, which keep their places, and the other wanted

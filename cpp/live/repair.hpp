@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <unordered_map>
 #include <vector>
 
@@ -26,11 +27,7 @@ class Repair {
   // `labels` [capacity] are −1 for dead vertices.
   Repair(const Links& links, const std::int64_t* labels, VertexId* entries, std::size_t n_entries,
          const Pruner& pruner)
-      : links_(links),
-        labels_(labels),
-        entries_(entries),
-        n_entries_(n_entries),
-        pruner_(pruner) {}
+      : links_(links), labels_(labels), entries_(entries), n_entries_(n_entries), pruner_(pruner) {}
 
   bool is_live(VertexId vertex) const { return labels_[static_cast<std::size_t>(vertex)] != -1; }
 
@@ -85,28 +82,26 @@ class Repair {
       }
       above = heir->second;
     }
-    settle(copy, with_room(above, [this](VertexId host, VertexId child) {
-             return links_.is_child(child, host) && links_.is_copy(child) && is_live(child);
-           }));
+    settle(copy, with_room(above, true));
     return true;
   }
 
   // Finds a live parent for a vertex whose parent is dead.
   void rehouse(VertexId vertex) const {
     for (const VertexId host : hosts(vertex)) {
-      if (has_room(host) && is_apart(host, vertex)) return settle(vertex, host);
+      if (has_room(host, false) && is_apart(host, vertex)) return settle(vertex, host);
     }
     VertexId ancestor = links_.parent(vertex);
-    while (ancestor >= 0 && !is_live(ancestor)) ancestor = links_.parent(ancestor);
+    while (ancestor >= 0 && (!is_live(ancestor) || links_.is_copy(ancestor))) {
+      ancestor = links_.parent(ancestor);
+    }
     if (ancestor < 0) ancestor = root_besides(vertex);
     if (ancestor < 0) {  // no other live root: the vertex becomes one
       links_.set_parent(vertex, kNone);
       store_id(entries_, vertex);
       return;
     }
-    settle(vertex, with_room(ancestor, [this](VertexId host, VertexId child) {
-             return links_.is_child(child, host) && !links_.is_copy(child) && is_live(child);
-           }));
+    settle(vertex, with_room(ancestor, false));
   }
 
   // Live vertices near a vertex, the nearest first: its neighbours, and those of its parent.
@@ -124,7 +119,29 @@ class Repair {
     return ids;
   }
 
-  bool has_room(VertexId host) const { return links_.n_children(host) < links_.max_children(); }
+  // Whether a vertex may have one more child that is a copy, or that is not. Dead children leave.
+  bool has_room(VertexId host, bool for_copy) const {
+    const VertexId* const list = links_.row(host);
+    std::size_t n_copies = 0, n_others = 0;
+    for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
+      if (links_.is_child(list[i], host) && is_live(list[i])) {
+        ++(links_.is_copy(list[i]) ? n_copies : n_others);
+      }
+    }
+    const bool is_below =
+        for_copy ? n_copies < links_.max_copies(host) : n_others < links_.max_children();
+    return is_below && n_copies + n_others < links_.width;
+  }
+
+  // Makes a vertex a child of a host that has room.
+  void settle(VertexId vertex, VertexId host) const {
+    if (links_.n_children(host) < links_.width) return links_.adopt(host, vertex);
+    VertexId* const list = links_.row(host);
+    const auto is_dead = [this](VertexId id) { return !is_live(id); };
+    const auto* place = std::find_if(list, list + links_.width, is_dead);
+    links_.set_parent(vertex, host);
+    links_.set(host, static_cast<std::size_t>(place - list), vertex);
+  }
 
   // Whether a host is known not to descend from the vertex.
   bool is_apart(VertexId host, VertexId vertex) const {
@@ -145,35 +162,20 @@ class Repair {
     return kNone;
   }
 
-  // The vertex itself if it has room for a child, otherwise a descendant that has, by children for
-  // which leads_on(parent, child) is true.
-  template <class LeadsOn>
-  VertexId with_room(VertexId vertex, const LeadsOn& leads_on) const {
+  // The vertex itself if it has room for a child that is a copy, or that is not; otherwise the
+  // nearest descendant that has, by live children of that kind.
+  VertexId with_room(VertexId vertex, bool for_copy) const {
     std::vector<VertexId> queue{vertex};
     for (std::size_t at = 0; at < queue.size(); ++at) {
-      if (has_room(queue[at])) return queue[at];
-      const VertexId* const list = links_.row(queue[at]);
+      const VertexId host = queue[at];
+      if (has_room(host, for_copy)) return host;
+      const VertexId* const list = links_.row(host);
       for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
-        if (leads_on(queue[at], list[i])) queue.push_back(list[i]);
+        const bool leads_on = links_.is_child(list[i], host) && is_live(list[i]);
+        if (leads_on && links_.is_copy(list[i]) == for_copy) queue.push_back(list[i]);
       }
     }
-    return queue.back();
-  }
-
-  // Makes a vertex a child of a host: in its list if it is there, at its end, or in the place of
-  // the last neighbour that is not a child.
-  void settle(VertexId vertex, VertexId host) const {
-    VertexId* const list = links_.row(host);
-    std::size_t place = links_.width;
-    for (std::size_t i = 0; i < links_.width; ++i) {
-      if (list[i] == vertex || list[i] < 0) {
-        place = i;
-        break;
-      }
-      if (!links_.is_child(list[i], host)) place = i;
-    }
-    links_.set_parent(vertex, host);
-    links_.set(host, place, vertex);
+    throw std::logic_error("expected a tree with leaves");
   }
 
   // Dead entries give way to a live neighbour, or to nothing.

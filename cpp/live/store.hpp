@@ -1,10 +1,10 @@
 // The slots of a living index: which are in use, by which id, and which can be used again.
 //
-// A slot is live (it has an id), dead (deleted, but walks still pass through it) or free. Dead slots
-// become free in stages: their tree children are adopted; when the readers from before have left,
-// they are swept out of all lists; when the readers from before that have left, nothing can reach
-// them. One thread at a time changes a store; `slot_of`, `label`, `n_dead`, `n_live`, `n_updates` and
-// `readers` are for any thread.
+// A slot is live (it has an id), dead (deleted, but walks still pass through it) or free. Dead
+// slots become free in stages: their tree children are adopted; when the readers from before have
+// left, they are swept out of all lists; when the readers from before that have left, nothing can
+// reach them. One thread at a time changes a store; `slot_of`, `label`, `n_dead`, `n_live`,
+// `n_updates` and `readers` are for any thread.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "build/insert.hpp"
 #include "live/links.hpp"
 #include "live/repair.hpp"
+#include "live/tree.hpp"
 #include "threads/readers.hpp"
 
 namespace l2route {
@@ -52,6 +53,7 @@ class Store {
       }
     }
     n_dead_ = dead_.size();
+    relieve(links, n_slots);
   }
 
   std::int64_t label(VertexId slot) const {

@@ -1,6 +1,7 @@
 // A tree of edges that reaches every vertex of a graph.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -63,6 +64,34 @@ inline std::size_t choose_parents(const GraphView& graph, const std::int64_t* la
     n_unreached += levels[v] == kUnseen && (labels == nullptr || labels[v] != -1);
   }
   return n_unreached;
+}
+
+// Leaves room for one more child in every list: where all neighbours of a vertex are its children,
+// one of them becomes a child of another vertex below it. A copy stays below a vertex it equals.
+inline void relieve(const Links& links, std::size_t n_slots) {
+  const auto has_room = [&](VertexId host) { return links.n_children(host) + 1 < links.width; };
+  for (std::size_t v = 0; v < n_slots; ++v) {
+    const auto vertex = static_cast<VertexId>(v);
+    if (links.n_children(vertex) < links.width) continue;
+    const VertexId* const children = links.row(vertex);
+    const VertexId* const end = children + links.width;
+    const auto* found =
+        std::find_if_not(children, end, [&](VertexId c) { return links.is_copy(c); });
+    const VertexId moved = found == end ? end[-1] : *found;
+    std::vector<VertexId> queue{vertex};
+    for (std::size_t at = 0; at < queue.size(); ++at) {
+      const VertexId host = queue[at];
+      if (has_room(host)) {
+        links.adopt(host, moved);
+        break;
+      }
+      const VertexId* const list = links.row(host);
+      for (std::size_t i = 0; i < links.width && list[i] >= 0; ++i) {
+        const bool leads_on = links.is_child(list[i], host) && list[i] != moved;
+        if (leads_on && (!links.is_copy(moved) || links.is_copy(list[i]))) queue.push_back(list[i]);
+      }
+    }
+  }
 }
 
 }  // namespace l2route

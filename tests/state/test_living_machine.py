@@ -17,10 +17,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from living import Model, Vectors, check_answers, check_structure
-
 from l2route import load
 from l2route.index import RoutingIndex
+from living import Model, Vectors, check_answers, check_structure
 
 DIM = 6
 MAX = 200
