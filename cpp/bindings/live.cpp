@@ -1,6 +1,7 @@
 // Python's class for indexes that change.
 #include "bindings/live.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -138,7 +139,7 @@ std::tuple<Output<VertexId>, Output<VertexId>> take_changes(PyStore& self) {
 class PyReading {
  public:
   explicit PyReading(std::shared_ptr<const PyStore> store)
-      : store_(std::move(store)), guard_(std::in_place, store_->store().readers) {}
+      : store_(std::move(store)), guard_(std::in_place, store_->store().holders) {}
 
   void end() { guard_.reset(); }
 
@@ -182,6 +183,14 @@ void bind_live(nb::module_& m) {
       .def("kill", &on_slots<&Store::kill>, "slots"_a, "Delete live slots.")
       .def("retire", &on_slots<&Store::retire>, "slots"_a,
            "Delete slots whose ids are in other slots by now.")
+      .def(
+          "await_searches",
+          [](const PyStore& self, std::size_t most) {
+            uninterrupted([&](Pulse&) {
+              self.store().await_searches(std::chrono::milliseconds(most));
+            });
+          },
+          "most"_a, "Wait until the searches that are running have ended, at most so many ms.")
       .def("begin_update", [](PyStore& self) { self.store().begin_update(); })
       .def("end_update", [](PyStore& self) { self.store().end_update(); })
       .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,

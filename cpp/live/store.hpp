@@ -8,10 +8,12 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <shared_mutex>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -32,7 +34,8 @@ class Store {
   std::int64_t* labels = nullptr;  // [capacity]; -1 for slots that are not live
   VertexId* entries = nullptr;     // [n_entries], padded with -1
   std::size_t n_entries = 0;
-  mutable Readers readers;
+  mutable Readers readers;  // searches
+  mutable Readers holders;  // of slots: filters that were evaluated, streams between two pages
 
   // Takes over the arrays: the first n_slots slots are in use, the others empty.
   void open(std::size_t n_slots, float longest) {
@@ -120,7 +123,17 @@ class Store {
   void begin_update() { ++n_updates_; }
   void end_update() { ++n_updates_; }
 
-  // Deletes slots whose ids are in other slots by now.
+  // Waits until the searches that are running have ended, for a limited time.
+  void await_searches(std::chrono::milliseconds most) const {
+    const Readers::Epoch since = readers.now();
+    const auto end = std::chrono::steady_clock::now() + most;
+    while (!readers.has_passed(since) && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  // Deletes slots whose ids are in other slots by now. A search that saw only the old slot does not
+  // find the id any more: wait for such searches before.
   void retire(const std::vector<VertexId>& slots) {
     n_dead_ += slots.size();
     for (const VertexId slot : slots) {
@@ -143,8 +156,10 @@ class Store {
       swept_.slots.insert(swept_.slots.end(), adopted_.slots.begin(), adopted_.slots.end());
       adopted_.slots.clear();
       swept_.since = readers.now();
+      swept_.held_since = holders.now();
     }
-    if (!swept_.slots.empty() && readers.has_passed(swept_.since)) {
+    if (!swept_.slots.empty() && readers.has_passed(swept_.since) &&
+        holders.has_passed(swept_.held_since)) {
       for (const VertexId slot : swept_.slots) clear(slot);
       free_.insert(free_.end(), swept_.slots.rbegin(), swept_.slots.rend());
       swept_.slots.clear();
@@ -209,7 +224,7 @@ class Store {
 
   struct Waiting {
     std::vector<VertexId> slots;
-    Readers::Epoch since = 0;
+    Readers::Epoch since = 0, held_since = 0;
   };
 
   void set_label(VertexId slot, std::int64_t id) {

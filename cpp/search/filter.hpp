@@ -25,6 +25,9 @@ struct Filter {
   const VertexId* sample = nullptr;  // some of them, spread evenly: entry points
   std::size_t n_sample = 0;
 
+  // No more vertices pass than this; without bits, `count` may grow during a search.
+  std::size_t most(std::size_t n_vertices) const { return words == nullptr ? n_vertices : count; }
+
   bool has_bit(VertexId vertex) const {
     const auto at = static_cast<std::size_t>(vertex);
     if (words == nullptr) return true;

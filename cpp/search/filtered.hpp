@@ -152,7 +152,7 @@ class FilteredSearch {
     Scorer scorer(rows, is_original ? scratch.query.data() : task.routed, &scratch.codes);
     const bool reranks = searcher_.original && !is_original;
     const std::size_t kept =
-        std::min(std::max(limits_.k, reranks ? limits_.scan_rerank : 0), task.filter->count);
+        std::min(std::max(limits_.k, reranks ? limits_.scan_rerank : 0), task.filter->most(n_));
     if (kept <= SortedFrontier::kMaxCapacity) {
       score_all(scorer, *task.filter, scratch, scratch.walk.sorted, kept, batch, i);
     } else {

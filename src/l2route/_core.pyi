@@ -95,6 +95,11 @@ class Store:
     def retire(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Delete slots whose ids are in other slots by now."""
 
+    def await_searches(self, most: int) -> None:
+        """
+        Wait until the searches that are running have ended, at most so many ms.
+        """
+
     def begin_update(self) -> None: ...
 
     def end_update(self) -> None: ...

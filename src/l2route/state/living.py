@@ -42,6 +42,10 @@ MAX_DEAD_AFTER_DELETION = 0.05
 MIN_REPAIRED = 64
 """Fewest dead slots worth a repair, which reads all neighbour lists."""
 
+MAX_WAIT = 1000
+"""Milliseconds that an update waits for searches that began before it: one that lasts longer may
+miss the vectors that are replaced."""
+
 Slots = NDArray[np.int32]
 
 
@@ -158,7 +162,9 @@ class Living:
                 self.store.restore_ids(before[begin : begin + BATCH])
             raise
         else:
-            self.store.retire(before)
+            if len(before):
+                self.store.await_searches(MAX_WAIT)
+                self.store.retire(before)
         finally:
             if len(before):
                 self.store.end_update()
