@@ -62,7 +62,7 @@ sanitize: $(VENV)/core
 # ThreadSanitizer. OpenMP and OpenBLAS have one thread each: how theirs wait for each other is
 # invisible to the sanitizer.
 THREADED := tests/state/test_state.py tests/search/test_searcher.py tests/rewiring/test_refine.py \
-  tests/training/test_rollout.py tests/test_index.py
+  tests/rewiring/test_insert.py tests/training/test_rollout.py tests/test_index.py
 tsan: $(VENV)/core
 	$(call install_sanitized,tsan,thread)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -243,6 +244,41 @@ def test_copies_do_not_flood() -> None:
     others = [v for v in range(1300) if not grown.is_copy[v] and v != 7]
     assert not any(grown.is_copy[grown.neighbors(v)].any() for v in others)
     assert grown.is_copy[grown.neighbors(7)].sum() == 1
+
+
+def test_threads_search_while_vertices_are_inserted() -> None:
+    """A search finds every vector whose batch was published before it began."""
+    vectors = np.random.default_rng(0).normal(size=(800, 6)).astype(np.float32)
+    grown = empty(vectors, ef=24)
+    grown.insert(list(range(20)))
+    graph = _core.Graph(grown.lists, np.zeros(1, np.int32), [])
+    searcher = _core.Searcher(
+        graph,
+        _core.Rows(pad_rows(vectors), "l2"),
+        dim=6,
+        is_cosine=False,
+        origin=0.0,
+        query_matrix=None,
+        original=None,
+    )
+    plan = _core.Plan(searcher, None, 1, 2**30, 0, 0, -1.0, 1)
+    n_published, lost = [20], []
+
+    def search() -> None:
+        while n_published[0] < len(vectors):
+            known = np.arange(0, n_published[0], 7)
+            found = plan.search(vectors[known])[0][:, 0]
+            lost.extend(known[found != known].tolist())
+
+    readers = [threading.Thread(target=search) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for batch in batches(np.arange(20, len(vectors)), 13):
+        grown.insert(batch, n_threads=2)
+        n_published[0] += len(batch)
+    for reader in readers:
+        reader.join()
+    assert lost == []
 
 
 def test_minus_zero_equals_zero() -> None:
