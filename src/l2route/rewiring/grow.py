@@ -25,8 +25,6 @@ BATCH = 1024
 """Vertices that are inserted at a time, and searched for on the graph without them."""
 N_CODED = 20_000
 """Maximum number of vectors from which the scales of codes are computed."""
-N_FIRST_CANDIDATES = 100
-"""Nearest vertices among which the neighbours of a new vertex are chosen."""
 SECOND_BEAM = 0.75
 """Beam width of the second search for a vertex, which starts near it, as a share of the first."""
 
@@ -174,7 +172,7 @@ def _inserter(walked: _Walked, exact: _core.Rows, n: int, options: GraphOptions)
         walked=walked.rows,
         exact=exact,
         ef=options.beam,
-        n_candidates=N_FIRST_CANDIDATES,
+        n_candidates=options.beam,
         degree=widths.chosen,
         trimmed=widths.trimmed,
         alpha=1.0,
