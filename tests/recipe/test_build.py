@@ -19,7 +19,7 @@ from l2route.search import calibrate
 from l2route.search.validation import CalibrationWarning
 
 Vectors = NDArray[np.float32]
-STEPS = ["build", "refine", "learn", "renumber", "compress"]
+STEPS = ["build", "learn", "renumber", "compress"]
 
 
 def draw(n: int, dim: int = 24, seed: int = 0) -> Vectors:
@@ -68,7 +68,7 @@ def test_the_report_is_a_table_and_facts() -> None:
     lines = str(report).splitlines()
     assert "recall@5 of 0.95" in lines[0]
     assert lines[1].split()[0] == "step"
-    assert [line.split()[0] for line in lines[2:7]] == STEPS
+    assert [line.split()[0] for line in lines[2:6]] == STEPS
     assert len({len(line) for line in lines[1:7]}) == 1
     facts = json.loads(json.dumps(report.facts()))
     assert facts["n_distinct"] == 250

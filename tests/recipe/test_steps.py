@@ -44,7 +44,7 @@ def test_steps_are_watched_in_order() -> None:
 
     index = prepare(
         draw(300),
-        Recipe(degree=8),
+        Recipe(graph="nsw", degree=8),
         learn=lambda index: other,
         compress=lambda index: index,
         watch=watch,
@@ -53,3 +53,11 @@ def test_steps_are_watched_in_order() -> None:
     assert seen == ["build 300", "refine 300", "learn 50", "renumber 50", "compress 50"]
     assert index is other
     assert reported == {"build", "refine"}
+
+
+def test_the_own_graph_is_not_refined() -> None:
+    """l2route's own graph is built in one step."""
+    seen: list[str] = []
+    vectors = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    prepare(vectors, Recipe(degree=8), watch=lambda step, *_: seen.append(step))
+    assert seen == ["build", "renumber", "compress"]
