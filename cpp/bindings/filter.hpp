@@ -26,20 +26,12 @@ class PyFilter {
     view_.n_bits = n_bits;
     view_.count = n_alive;
     if (labels_) view_.labels = labels_->data();
-    if (words_) set_words();
-    std::vector<VertexId> buffer;
-    std::size_t rank = 0, next = 0;
-    const std::size_t n_sample = std::min(Filter::kMaxSample, view_.count);
-    const bool is_few = words_ && view_.count <= n_bits / kFewShare;
-    if (is_few) few_.reserve(view_.count);
-    view_.each_block(n_bits, buffer, [&](const VertexId* ids, std::size_t n) {
-      if (is_few) few_.insert(few_.end(), ids, ids + n);
-      for (; next < n_sample && place(next, n_sample) < rank + n; ++next) {
-        sample_.push_back(ids[place(next, n_sample) - rank]);
-      }
-      rank += n;
-    });
-    if (is_few) view_.few = few_.data();
+    const std::size_t n_listed = words_ ? set_words() : n_bits;
+    const std::size_t n_sample = std::min(Filter::kMaxSample, n_listed);
+    for (std::size_t i = 0; i < n_sample; ++i) {
+      sample_.push_back(static_cast<VertexId>((2 * i + 1) * n_listed / (2 * n_sample)));
+    }
+    if (words_) list();
     view_.sample = sample_.data();
     view_.n_sample = sample_.size();
   }
@@ -52,7 +44,8 @@ class PyFilter {
  private:
   static constexpr std::size_t kFewShare = 8;  // a list is kept where at most an eighth passes
 
-  void set_words() {
+  // Counts the bits.
+  std::size_t set_words() {
     view_.words = words_->data();
     const std::size_t n_words = words_->shape(0), rest = view_.n_bits % 64;
     require(rest == 0 || view_.words[n_words - 1] >> rest == 0, "no bits beyond the last vertex");
@@ -60,11 +53,24 @@ class PyFilter {
     for (std::size_t i = 0; i < n_words; ++i) {
       view_.count += static_cast<std::size_t>(std::popcount(view_.words[i]));
     }
+    return view_.count;
   }
 
-  // Rank of a member of the sample among the vertices that pass.
-  std::size_t place(std::size_t member, std::size_t n_sample) const {
-    return (2 * member + 1) * view_.count / (2 * n_sample);
+  // Lists the vertices that pass if they are few, and turns the sample's ranks into vertices.
+  void list() {
+    const bool is_few = view_.count <= view_.n_bits / kFewShare;
+    if (is_few) few_.reserve(view_.count);
+    std::vector<VertexId> buffer;
+    std::size_t n_before = 0, next = 0;
+    view_.each_block(view_.n_bits, buffer, [&](const VertexId* ids, std::size_t n) {
+      if (is_few) few_.insert(few_.end(), ids, ids + n);
+      for (; next < sample_.size() && static_cast<std::size_t>(sample_[next]) < n_before + n;
+           ++next) {
+        sample_[next] = ids[static_cast<std::size_t>(sample_[next]) - n_before];
+      }
+      n_before += n;
+    });
+    if (is_few) view_.few = few_.data();
   }
 
   OptionalArray<std::uint64_t> words_;

@@ -178,7 +178,7 @@ class FilteredSearch {
     frontier.reset(kept);
     Tracer& tracer = batch.traces[i];
     std::vector<Key>& keys = scratch.walk.keys;
-    Key worst = kNoLimit;  // of those kept
+    Key worst = kNoLimit;               // of those kept
     const VertexId* waiting = nullptr;  // prefetched
     std::size_t n_waiting = 0, n_blocks = 0;
     const auto score_waiting = [&] {

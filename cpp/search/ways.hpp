@@ -28,7 +28,8 @@ inline constexpr double kFewestInTwoHops = 24;
 // What a scan of routing vectors takes beyond its rows: the query in codes, and a second ranking.
 inline constexpr double kCodedScanNs = 500;
 
-// Work, in scores, that a walk with this beam width is expected to be, where nobody has measured it.
+// Work, in scores, that a walk with this beam width is expected to be, where nobody has measured
+// it.
 inline double expected_work(std::size_t beam) { return 150 + 12 * static_cast<double>(beam); }
 
 }  // namespace l2route

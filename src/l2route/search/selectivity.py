@@ -17,7 +17,7 @@ from l2route.search.validation import Validation
 BANDS = (_core.SIEVE_SHARE, *(2.0**-power for power in range(1, 31)))
 """Smallest shares of the bands that settings are measured for, descending. Of a band the smallest
 share is the hardest, so a setting measured there holds for the band."""
-N_QUERIES = 500
+N_QUERIES = 1000
 """Validation queries that settings under filters are measured on: they need true neighbours of
 their own."""
 FEW = 10

@@ -38,7 +38,7 @@ class Setting:
     scan_rerank: int = 0
     """True distances after a scan of the routing vectors that pass; 0 to scan the original ones."""
     n_work: int = 0
-    """Mean work of walks, in routing vectors scored: see `SearchResult.n_work`; 0 if not measured."""
+    """Mean `SearchResult.n_work` of walks; 0 if it was not measured."""
 
     def __post_init__(self) -> None:
         if self.k < 1:
