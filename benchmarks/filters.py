@@ -10,7 +10,8 @@ Filters of clusters are made for each of a few groups of queries. l2route routes
 `recall=0.95`, calibrated on the first training queries; the others use the narrowest beam that
 reaches 0.95 on other training queries. The figures are of test queries, one thread, in CPU time,
 which other processes disturb less than the clock. All methods take turns, and the fastest round
-counts. The ratio is to the fastest peer whose recall is at least 0.94. usearch is left out: its Python package has no filter.
+counts. The ratio is to the fastest peer whose recall is at least 0.94. usearch is left out: its
+Python package has no filter.
 """
 
 import argparse
