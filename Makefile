@@ -61,7 +61,7 @@ sanitize: $(VENV)/core
 # Searches on several threads during every change of an index, over a core built with
 # ThreadSanitizer. OpenMP and OpenBLAS have one thread each: how theirs wait for each other is
 # invisible to the sanitizer.
-THREADED := tests/state/test_state.py tests/search/test_searcher.py tests/rewiring/test_refine.py \
+THREADED := tests/state/test_state.py tests/state/test_living_threads.py tests/search/test_searcher.py tests/rewiring/test_refine.py \
   tests/rewiring/test_insert.py tests/training/test_rollout.py tests/test_index.py
 tsan: $(VENV)/core
 	$(call install_sanitized,tsan,thread)

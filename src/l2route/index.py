@@ -23,6 +23,7 @@ from l2route.graph.graph import Graph
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES
 from l2route.search.base import BaseVectors
 from l2route.search.codes import Compression
+from l2route.search.drift import Drift
 from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation, warn_of_doubts
@@ -316,6 +317,17 @@ class RoutingIndex(Searching, Changing):
         state = self._current.state
         state.searcher(setting.space)  # refuses a space that the index does not have
         self._current.add_setting(state, setting)
+
+    def drift(self) -> list[Drift]:
+        """Measure on the validation queries whether to encode or learn again; `info` keeps it.
+
+        Beside the recall of each space as it is: that of the space encoded anew, and of the plain
+        space of the same cost.
+        """
+        with self._current.changing() as state:
+            drifts = changes.with_drifts(state).drifts
+            self._current.note_drifts(drifts)
+        return list(drifts.values())
 
     def info(self) -> dict[str, Any]:
         """Summary of the index, as a dict of plain values."""

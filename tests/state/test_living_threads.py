@@ -1,7 +1,6 @@
 """A living index under several threads: one changes it, others search."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -30,19 +29,20 @@ class Bounds:
         with self.lock:
             return frozenset(self.certain), frozenset(self.gone)
 
-    def add(self, ids: set[int], call: Callable[[], object]) -> None:
-        """Ids are certain after they are added."""
-        call()
+    def add(self, ids: list[int]) -> None:
+        """Ids that are added are certain."""
         with self.lock:
-            self.certain |= ids
+            self.certain.update(ids)
 
-    def delete(self, ids: set[int], call: Callable[[], object]) -> None:
-        """Ids are not certain before they are deleted, and gone afterwards."""
+    def leave(self, ids: list[int]) -> None:
+        """Ids that are about to be deleted are not certain."""
         with self.lock:
-            self.certain -= ids
-        call()
+            self.certain.difference_update(ids)
+
+    def delete(self, ids: list[int]) -> None:
+        """Ids that are deleted are gone."""
         with self.lock:
-            self.gone |= ids
+            self.gone.update(ids)
 
 
 def change(index: RoutingIndex, bounds: Bounds, may_grow: bool) -> None:
@@ -52,13 +52,16 @@ def change(index: RoutingIndex, bounds: Bounds, may_grow: bool) -> None:
     for step in range(N_ROUNDS):
         ids = list(range(1000 + 100 * step, 1000 + 100 * step + (40 if may_grow else 5)))
         vectors = rng.standard_normal((len(ids), DIM)).astype(np.float32)
-        bounds.add(set(ids), lambda: index.add(vectors, ids, n_threads=1))
+        index.add(vectors, ids, n_threads=1)
+        bounds.add(ids)
         passing += ids
         moved = rng.permutation(passing)[:3].tolist()
         index.update(moved, rng.standard_normal((3, DIM)).astype(np.float32), n_threads=1)
         if len(passing) > 60 and not may_grow:
             gone, passing = passing[:30], passing[30:]
-            bounds.delete(set(gone), lambda: index.delete(gone))
+            bounds.leave(gone)
+            index.delete(gone)
+            bounds.delete(gone)
 
 
 def watch(index: RoutingIndex, bounds: Bounds, done: threading.Event) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
+from l2route.search.encode import check_encodes
 from l2route.search.searcher import MAX_THREADS
 from l2route.state.current import Current
 from l2route.state.living import Living
@@ -49,6 +50,7 @@ class Changing:
         rows = _checked_vectors(vectors, self._current.state.base)
         given = None if ids is None else checked_ids(ids, len(rows))
         threads = _checked_threads(n_threads)
+        self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows))
             living.insert(rows, chosen, np.zeros(0, dtype=np.int32), threads)
@@ -77,9 +79,16 @@ class Changing:
         rows = _checked_vectors(vectors, self._current.state.base)
         wanted = checked_ids(ids, len(rows))
         threads = _checked_threads(n_threads)
+        self._check_encodes()
         with self._current.living(len(rows)) as living:
             before = _slots_of(living, wanted)
             living.insert(rows, wanted, before, threads)
+
+    def _check_encodes(self) -> None:
+        """Refuse spaces into which new vectors cannot be mapped."""
+        for searcher in self._current.state.searchers.values():
+            if not searcher.space.is_exact:
+                check_encodes(searcher.space)
 
     def compact(self) -> None:
         """Give back the memory of deleted vectors and of buffers with room.

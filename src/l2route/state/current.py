@@ -1,6 +1,6 @@
 """Current: the one reference through which searches see the state of an index."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from operator import index as index_of
@@ -8,6 +8,7 @@ from threading import Lock, get_ident
 
 from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
+from l2route.search.drift import Drift
 from l2route.search.searcher import Searcher
 from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
@@ -73,7 +74,9 @@ class Current:
         if living.store.room < n_more:
             living.repair_beyond(MAX_DEAD)
         larger = living.grown(n_more)
-        if larger is not living:
+        if larger.is_stale:
+            larger.encode_anew()
+        if larger.searchers is not state.searchers:
             state = served(larger, state)
         if state is not self.state:
             with self._swap:
@@ -87,6 +90,12 @@ class Current:
             self.saved_state = living
         else:
             self.saved = None
+
+    def note_drifts(self, drifts: Mapping[str, Drift]) -> None:
+        """Keep the drifts that were measured last."""
+        with self._swap:
+            self.state = replace(self.state, drifts=drifts)
+        self._dense = None
 
     def dense(self) -> IndexState:
         """The current state if it is constant, otherwise a copy that is."""

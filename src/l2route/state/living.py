@@ -23,6 +23,7 @@ from l2route.search.encode import encode_vertices
 from l2route.search.rows import rows_of_space
 from l2route.search.searcher import Searcher
 from l2route.search.space import LEARNED, RoutingSpace, original_space
+from l2route.search.vertex_map import FilterMap
 from l2route.state.buffers import Arrays, capacity_for, with_room
 
 MAX_ENTRIES = 2 * N_ENTRIES
@@ -39,6 +40,9 @@ MAX_DEAD = 0.01
 """Share of dead slots above which an insertion first repairs the graph."""
 MAX_DEAD_AFTER_DELETION = 0.05
 """Share of dead slots above which a deletion repairs the graph."""
+MAX_STALE = 0.2
+"""Share of vectors added or deleted after which learned spaces are encoded anew: routing vectors of
+vertices whose surroundings have changed lose half of what learning gained."""
 MIN_REPAIRED = 64
 """Fewest dead slots worth a repair, which reads all neighbour lists."""
 
@@ -59,6 +63,8 @@ class Counts:
     """Vectors added and deleted since the true neighbours of validation queries were computed."""
     n_when_entered: int = 0
     """Live vectors when entry points were last chosen."""
+    n_since_encoded: int = 0
+    """Vectors added and deleted since learned spaces were last encoded as a whole."""
     version: int = 0
     """Number of changes."""
     generation: int = 0
@@ -101,10 +107,7 @@ class Living:
         self.base = replace(base, rows=arrays["vectors"])
         self.graph = Graph.with_room(arrays["neighbors"], entries)
         self.spaces = (original_space(self.base), *_moved(spaces, arrays))
-        self.searchers = {
-            space.name: Searcher(self.graph, space, self.base, store=self.store)
-            for space in self.spaces
-        }
+        self.searchers = self._searchers()
         self._exact = _core.Rows(self.base.rows, self.base.scorer)
         width = arrays["neighbors"].shape[1]
         self._how: dict[str, Any] = {
@@ -132,6 +135,39 @@ class Living:
         grown = Living(self.base, self.spaces[1:], arrays, entries, n_slots, self.counts)
         grown.store.note_changes(*changes)
         return grown
+
+    def _searchers(self) -> dict[str, Searcher]:
+        return {
+            space.name: Searcher(self.graph, space, self.base, store=self.store)
+            for space in self.spaces
+        }
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether learned spaces should be encoded anew."""
+        return self.counts.n_since_encoded > MAX_STALE * len(self) and any(
+            isinstance(space.vertex_map, FilterMap) for space in self.spaces
+        )
+
+    def encode_anew(self) -> None:
+        """Encode all live slots in learned spaces, by their neighbours as they are now.
+
+        Rows are written into new buffers: searches that are running go on with the old ones.
+        """
+        live = self.live().astype(np.int32)
+        arrays, spaces = dict(self.arrays), list(self.spaces)
+        for i, space in enumerate(self.spaces[1:]):
+            if not isinstance(space.vertex_map, FilterMap):
+                continue
+            names = [name for name in (f"space{i}_rows", f"space{i}_bias") if name in arrays]
+            own = {name: arrays[name] for name in names}
+            arrays |= with_room(own, len(self.labels), len(self.labels))
+            spaces[i + 1] = _with_rows(space, i, arrays)
+            self._encode(spaces[i + 1], live)
+        self.arrays, self.spaces = arrays, tuple(spaces)
+        self.searchers = self._searchers()
+        self.store.note_changes(live[:0], live)
+        self.counts.n_since_encoded = 0
 
     def live(self) -> NDArray[np.int64]:
         """Live slots, ascending."""
@@ -236,6 +272,7 @@ class Living:
 
     def _count(self, n: int) -> None:
         self.counts.n_changed += n
+        self.counts.n_since_encoded += n
         self.counts.version += 1
 
 
@@ -247,15 +284,12 @@ def _longest_square(rows: NDArray[Any]) -> float:
 
 def _moved(spaces: tuple[RoutingSpace, ...], arrays: Arrays) -> list[RoutingSpace]:
     """Spaces with their rows in buffers. Copies of neighbours' rows are given up."""
-    return [
-        replace(
-            space,
-            rows=arrays[f"space{i}_rows"],
-            bias=arrays.get(f"space{i}_bias"),
-            inlined=False,
-        )
-        for i, space in enumerate(spaces)
-    ]
+    return [_with_rows(space, i, arrays) for i, space in enumerate(spaces)]
+
+
+def _with_rows(space: RoutingSpace, i: int, arrays: Arrays) -> RoutingSpace:
+    rows, bias = arrays[f"space{i}_rows"], arrays.get(f"space{i}_bias")
+    return replace(space, rows=rows, bias=bias, inlined=False)
 
 
 def _walked_space(spaces: tuple[RoutingSpace, ...]) -> RoutingSpace:

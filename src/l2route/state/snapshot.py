@@ -160,7 +160,7 @@ def dense_state(state: IndexState) -> IndexState:
     validation = None if living.counts.n_changed else state.validation
     if validation is not None:
         validation = replace(validation, neighbors=mapped_ids(validation.neighbors, rows_of_slots))
-    return IndexState.of(
+    dense = IndexState.of(
         base,
         graph,
         [_dense_space(space, live) for space in living.spaces[1:]],
@@ -169,6 +169,7 @@ def dense_state(state: IndexState) -> IndexState:
         () if validation is None else list(state.settings.values()),
         () if validation is None else list(state.losses.values()),
     )
+    return replace(dense, drifts=state.drifts)
 
 
 def _dense_lists(
