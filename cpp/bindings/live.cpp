@@ -98,14 +98,16 @@ void place(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, co
   });
 }
 
-void publish(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, const PyRows& exact,
-             const InsertOptions& options, std::size_t n_threads) {
+void publish(PyStore& self, const Array<VertexId>& slots, const Array<std::int64_t>& ids,
+             const PyRows& walked, const PyRows& exact, const InsertOptions& options,
+             std::size_t n_threads) {
   Store& store = self.store();
+  require(ids.shape(0) == slots.shape(0), "an id per slot");
   const std::vector<VertexId> chosen = slots_in(slots, store);
   const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
   const InsertOptions how = checked(options, store);
   uninterrupted([&](Pulse& pulse) {
-    store.publish(chosen.data(), chosen.size(), by, rows, how, n_threads, pulse);
+    store.publish(chosen.data(), ids.data(), chosen.size(), by, rows, how, n_threads, pulse);
   });
 }
 
@@ -176,8 +178,13 @@ void bind_live(nb::module_& m) {
       .def_prop_ro("room", [](const PyStore& self) { return self.store().room(); })
       .def("slots_of", &slots_of, "ids"_a, "Slots of ids [n]; -1 for ids that are not there.")
       .def("take", &take, "ids"_a, "Slots for new ids [n].")
-      .def("give_back", &on_slots<&Store::give_back>, "slots"_a,
-           "Take back slots that nothing points to.")
+      .def(
+          "give_back",
+          [](PyStore& self, const Array<VertexId>& slots, const Array<std::int64_t>& ids) {
+            require(ids.shape(0) == slots.shape(0), "an id per slot");
+            self.store().give_back(slots_in(slots, self.store()), ids.data());
+          },
+          "slots"_a, "ids"_a, "Take back slots that nothing points to.")
       .def("restore_ids", &on_slots<&Store::restore_ids>, "slots"_a,
            "Ids return to these slots, whose labels they still are.")
       .def("kill", &on_slots<&Store::kill>, "slots"_a, "Delete live slots.")
@@ -186,17 +193,16 @@ void bind_live(nb::module_& m) {
       .def(
           "await_searches",
           [](const PyStore& self, std::size_t most) {
-            uninterrupted([&](Pulse&) {
-              self.store().await_searches(std::chrono::milliseconds(most));
-            });
+            uninterrupted(
+                [&](Pulse&) { self.store().await_searches(std::chrono::milliseconds(most)); });
           },
           "most"_a, "Wait until the searches that are running have ended, at most so many ms.")
       .def("begin_update", [](PyStore& self) { self.store().begin_update(); })
       .def("end_update", [](PyStore& self) { self.store().end_update(); })
       .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
            "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
-      .def("publish", &publish, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
-           "n_threads"_a, "Add the edges that lead to placed slots.")
+      .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
+           "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
       .def("repair", &repair, "exact"_a, nb::kw_only(), "alpha"_a, "n_threads"_a,
            "Remove dead slots from the graph, as far as searches permit.")
       .def("mend_tree", &mend_tree, "exact"_a, nb::kw_only(), "alpha"_a,

@@ -79,7 +79,8 @@ class Store {
     return found == slots_.end() ? kNone : found->second;
   }
 
-  // Gives a slot to a new id; there has to be room. Nothing points to it yet.
+  // Gives a slot to a new id; there has to be room. Nothing points to it yet, and it has no label:
+  // what is written into its rows is for nobody to see.
   VertexId take(std::int64_t id) {
     VertexId slot = static_cast<VertexId>(n_slots_);
     if (free_.empty()) {
@@ -88,18 +89,17 @@ class Store {
       slot = free_.back();
       free_.pop_back();
     }
-    set_label(slot, id);
     const std::unique_lock lock(mutex_);
     slots_[id] = slot;
     return slot;
   }
 
-  // Takes back slots that nothing points to.
-  void give_back(const std::vector<VertexId>& slots) {
-    for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot) {
-      forget(*slot);
-      clear(*slot);
-      free_.push_back(*slot);
+  // Takes back slots that nothing points to, which were given to these ids.
+  void give_back(const std::vector<VertexId>& slots, const std::int64_t* ids) {
+    for (std::size_t i = slots.size(); i-- > 0;) {
+      forget(ids[i], slots[i]);
+      clear(slots[i]);
+      free_.push_back(slots[i]);
     }
   }
 
@@ -113,7 +113,8 @@ class Store {
   void kill(const std::vector<VertexId>& slots) {
     n_dead_ += slots.size();
     for (const VertexId slot : slots) {
-      forget(slot);
+      forget(label(slot), slot);
+      set_label(slot, kNoId);
       dead_.push_back(slot);
     }
   }
@@ -182,9 +183,11 @@ class Store {
     root_ = is_first ? inserter.entries.front() : kNone;
   }
 
-  // Makes placed slots reachable.
-  void publish(const VertexId* slots, std::size_t n, const Rows& walked, const Rows& exact,
-               const InsertOptions& options, std::size_t n_threads, Pulse& pulse) {
+  // Labels placed slots, and makes them reachable.
+  void publish(const VertexId* slots, const std::int64_t* ids, std::size_t n, const Rows& walked,
+               const Rows& exact, const InsertOptions& options, std::size_t n_threads,
+               Pulse& pulse) {
+    for (std::size_t i = 0; i < n; ++i) set_label(slots[i], ids[i]);
     inserter_for(walked, exact, options).publish(slots, n, n_threads, pulse);
     if (root_ >= 0) store_id(entries, std::exchange(root_, kNone));
   }
@@ -232,11 +235,10 @@ class Store {
     renewed_[static_cast<std::size_t>(slot)] = 1;
   }
 
-  void forget(VertexId slot) {
+  void forget(std::int64_t id, VertexId slot) {
     const std::unique_lock lock(mutex_);
-    const auto found = slots_.find(label(slot));
+    const auto found = slots_.find(id);
     if (found != slots_.end() && found->second == slot) slots_.erase(found);
-    set_label(slot, kNoId);
   }
 
   void clear(VertexId slot) {

@@ -16,6 +16,7 @@ namespace l2route {
 // everything. Vertices beyond the bitmap do not pass. The arrays belong to Python.
 struct Filter {
   static constexpr std::size_t kMaxSample = 32;
+  static constexpr std::size_t kBlock = 64;  // vertices of a scan at a time
 
   const std::uint64_t* words = nullptr;
   std::size_t n_bits = 0;
@@ -69,8 +70,6 @@ struct Filter {
     if (n > 0) visit(block, n);
   }
 
- private:
-  static constexpr std::size_t kBlock = 64;
 };
 
 // Gates: policies of a walk. This one lets every vertex through and is empty.

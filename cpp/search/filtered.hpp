@@ -202,7 +202,14 @@ class FilteredSearch {
         if (frontier.is_full()) worst = frontier.at(kept - 1);
       }
     };
+    VertexId alive[2][Filter::kBlock];  // a row may be written while its vertex is not alive
     filter.each_block(n_, scratch.ids, [&](const VertexId* ids, std::size_t n) {
+      if (filter.labels != nullptr) {
+        VertexId* const own = alive[n_blocks % 2];
+        const auto is_alive = [&](VertexId id) { return filter.is_alive(id); };
+        n = static_cast<std::size_t>(std::copy_if(ids, ids + n, own, is_alive) - own);
+        ids = own;
+      }
       for (std::size_t j = 0; j < n; ++j) scorer.rows().prefetch(ids[j]);
       score_waiting();
       waiting = ids;

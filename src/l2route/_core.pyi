@@ -83,7 +83,7 @@ class Store:
     def take(self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
         """Slots for new ids [n]."""
 
-    def give_back(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+    def give_back(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Take back slots that nothing points to."""
 
     def restore_ids(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
@@ -107,8 +107,8 @@ class Store:
     def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
         """Choose lists and parents of new slots; nothing leads to them yet."""
 
-    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
-        """Add the edges that lead to placed slots."""
+    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+        """Label placed slots, and add the edges that lead to them."""
 
     def repair(self, exact: Rows, *, alpha: float, n_threads: int) -> None:
         """Remove dead slots from the graph, as far as searches permit."""

@@ -114,8 +114,9 @@ class Changing:
         state = self._current.state
         if state.living is not None:
             labels = state.living.labels.copy()
-            live: Ids = labels[labels != -1]
-            return live
+            _, first = np.unique(labels, return_index=True)  # a vector being replaced is there twice
+            ids: Ids = labels[np.sort(first[labels[first] != -1])]
+            return ids
         if state.labels is not None:
             return state.labels.copy()
         return np.arange(state.graph.n_vertices, dtype=np.int64)

@@ -12,6 +12,7 @@ from l2route.search.drift import Drift
 from l2route.search.searcher import Searcher
 from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
+from l2route.state.forks import renew_in_children
 from l2route.state.living import MAX_DEAD, Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
 from l2route.state.state import IndexState
@@ -30,9 +31,14 @@ class Current:
     def __init__(self, state: IndexState, saved: Saved | None = None) -> None:
         self.state = state
         self.saved, self.saved_state = saved, state  # what a directory holds
+        self.renew_locks()
+        renew_in_children(self)
+        self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
+
+    def renew_locks(self) -> None:
+        """Make all locks anew, unlocked."""
         self._change, self._swap = Lock(), Lock()
         self._changer: int | None = None
-        self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ that began before finish on the old ones.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from l2route.search.searcher import Searcher
 from l2route.search.space import LEARNED, RoutingSpace, original_space
 from l2route.search.vertex_map import FilterMap
 from l2route.state.buffers import Arrays, capacity_for, with_room
+from l2route.state.forks import Step
 
 MAX_ENTRIES = 2 * N_ENTRIES
 """Room for entry points: roots of the tree, and vertices chosen among all."""
@@ -67,8 +69,6 @@ class Counts:
     """Vectors added and deleted since learned spaces were last encoded as a whole."""
     version: int = 0
     """Number of changes."""
-    generation: int = 0
-    """Number of times that slots passed to other ids."""
 
 
 class Living:
@@ -95,6 +95,7 @@ class Living:
     ) -> None:
         self.arrays, self.entries, self.counts = arrays, entries, counts
         self.labels: NDArray[np.int64] = arrays["labels"]
+        self._step = Step()
         self.store = _core.Store(
             lists=arrays["neighbors"],
             parents=arrays["parents"],
@@ -185,27 +186,40 @@ class Living:
             n_threads: threads; 0 for all cores.
         """
         self.mend_tree()
-        done: list[Slots] = []
         if len(before):
-            self.store.begin_update()
+            with self._step:  # a fork does not see ids in two slots
+                self._replace(vectors, ids, before, n_threads)
+        else:
+            self._insert_batches(vectors, ids, before, n_threads)
+        self._count(len(ids) + len(before))
+        self.choose_entries()
+
+    def _replace(
+        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
+    ) -> None:
+        """Insert vectors under ids that are in other slots, and delete those."""
+        self.store.begin_update()
+        try:
+            self._insert_batches(vectors, ids, before, n_threads)
+            self.store.await_searches(MAX_WAIT)
+            self.store.retire(before)
+        finally:
+            self.store.end_update()
+
+    def _insert_batches(
+        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
+    ) -> None:
+        done: list[Slots] = []
         try:
             for begin in range(0, len(ids), BATCH):
                 part = slice(begin, begin + BATCH)
-                self._insert_batch(vectors[part], ids[part], before[part], n_threads, done)
+                with nullcontext() if len(before) else self._step:
+                    self._insert_batch(vectors[part], ids[part], before[part], n_threads, done)
         except BaseException:
             for begin, slots in zip(range(0, len(ids), BATCH), done, strict=False):
                 self.store.kill(slots)
                 self.store.restore_ids(before[begin : begin + BATCH])
             raise
-        else:
-            if len(before):
-                self.store.await_searches(MAX_WAIT)
-                self.store.retire(before)
-        finally:
-            if len(before):
-                self.store.end_update()
-        self._count(len(ids) + len(before))
-        self.choose_entries()
 
     def _insert_batch(
         self,
@@ -222,10 +236,10 @@ class Living:
             for space in self.spaces[1:]:
                 self._encode(space, slots)
         except BaseException:
-            self.store.give_back(slots)
+            self.store.give_back(slots, ids)
             self.store.restore_ids(before)
             raise
-        self.store.publish(slots, **self._how, n_threads=n_threads)
+        self.store.publish(slots, ids, **self._how, n_threads=n_threads)
         done.append(slots)
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
@@ -237,8 +251,9 @@ class Living:
 
     def delete(self, slots: Slots, n_threads: int = 0) -> None:
         """Delete live slots."""
-        self.store.kill(slots)
-        self._count(len(slots))
+        with self._step:
+            self.store.kill(slots)
+            self._count(len(slots))
         self.repair_beyond(MAX_DEAD_AFTER_DELETION, n_threads)
 
     def repair_beyond(self, share: float, n_threads: int = 0) -> None:
@@ -249,13 +264,14 @@ class Living:
 
     def repair(self, n_threads: int = 0) -> None:
         """Remove dead slots from the graph, as far as searches that are running permit."""
-        self.counts.generation += 1
-        self.store.repair(self._exact, alpha=ALPHA, n_threads=n_threads)
+        with self._step:
+            self.store.repair(self._exact, alpha=ALPHA, n_threads=n_threads)
 
     def mend_tree(self) -> None:
         """Give live parents to the children of dead slots."""
         if self.store.n_dead:
-            self.store.mend_tree(self._exact, alpha=ALPHA)
+            with self._step:
+                self.store.mend_tree(self._exact, alpha=ALPHA)
 
     def choose_entries(self) -> None:
         """Choose entry points anew if the number of vectors has doubled since the last time."""
@@ -300,5 +316,3 @@ def _walked_space(spaces: tuple[RoutingSpace, ...]) -> RoutingSpace:
         if not space.name.startswith(LEARNED) and space.query_matrix is None
     ]
     return min(plain, key=lambda space: space.rows[0].nbytes)
-
-

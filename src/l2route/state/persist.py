@@ -42,9 +42,7 @@ def write_state(path: Path, state: IndexState) -> Saved:
     return write_index(path, meta_of(state), arrays)
 
 
-def read_state(
-    path: Path, *, mmap: bool = False, verify: bool = True
-) -> tuple[IndexState, Saved]:
+def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> tuple[IndexState, Saved]:
     """Read and check a state that `write_state` wrote; the directory is not trusted.
 
     Args:

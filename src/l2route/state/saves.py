@@ -97,4 +97,3 @@ def _patch(
         rows[name] = (numbers, array[numbers])
         lengths[name] = len(array)
     return Patch(rows, lengths)
-

@@ -109,9 +109,7 @@ def empty_state(dim: int, metric: Metric, degree: int) -> IndexState:
 def served(living: Living, like: IndexState | None = None) -> IndexState:
     """The state that searches read of a living index, with the settings of another state."""
     if like is None:
-        return IndexState(
-            living.base, living.graph, living.searchers, living.labels, living=living
-        )
+        return IndexState(living.base, living.graph, living.searchers, living.labels, living=living)
     return replace(
         like,
         base=living.base,
