@@ -117,3 +117,10 @@ def with_learned_space(index: RoutingIndex) -> RoutingIndex:
     space = RoutingSpace(rows, dim, "ip", bias=bias, name="learned", vertex_map=vertex_map)
     spaces = [*index.spaces[1:], encode_space(space, base, graph)]
     return RoutingIndex(base, graph, spaces, index.labels, index.validation)
+
+
+def answers_after_changes(index: RoutingIndex, vectors: Vectors) -> list[list[int]]:
+    """Add vectors, delete the first of them, and search for all; for another process."""
+    added = index.add(vectors)
+    index.delete(added[:1])
+    return [row.tolist() for row in index.search(vectors, 5, ef=50).ids]

@@ -11,7 +11,7 @@ import pytest
 
 from l2route import load
 from l2route.index import RoutingIndex
-from living import Model, check_answers, check_structure
+from living import Model, answers_after_changes, check_answers, check_structure
 
 DIM = 8
 RNG = np.random.default_rng(0)
@@ -72,13 +72,6 @@ def test_a_fork_during_changes_is_whole(n_forks: int) -> None:
     check_structure(index)
 
 
-def answers_of(index: RoutingIndex) -> list[list[int]]:
-    """Ids found in another process."""
-    added = index.add(VECTORS[200:203])
-    index.delete(added[:1])
-    return [row.tolist() for row in index.search(VECTORS[:3], 5, ef=50).ids]
-
-
 def test_a_spawned_process_gets_a_copy() -> None:
     """An index that has lived can be sent to a spawned process, which changes its own copy."""
     index = RoutingIndex.build(VECTORS[:100])
@@ -86,9 +79,9 @@ def test_a_spawned_process_gets_a_copy() -> None:
     index.delete(np.arange(20, 40))
     ids = index.ids.tolist()
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        there = pool.apply(answers_of, (index,))
+        there = pool.apply(answers_after_changes, (index, VECTORS[200:203]))
     assert index.ids.tolist() == ids
-    assert there == answers_of(index)
+    assert there == answers_after_changes(index, VECTORS[200:203])
 
 
 def test_a_mapped_index_is_changed_in_memory(tmp_path: Path) -> None:

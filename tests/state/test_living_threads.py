@@ -11,7 +11,7 @@ from living import check_structure
 
 DIM = 8
 N = 120
-N_ROUNDS = 60
+N_ROUNDS = 25
 RNG = np.random.default_rng(0)
 LASTING = RNG.standard_normal((N, DIM)).astype(np.float32)
 QUERIES = RNG.standard_normal((4, DIM)).astype(np.float32)
