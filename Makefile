@@ -87,7 +87,7 @@ fuzz: $(VENV)/core
 # A writer that is killed at random moments, many times as often as in `make test`.
 KILLS ?= 300
 crash: $(VENV)/core
-	L2ROUTE_KILLS=$(KILLS) $(BIN)/pytest tests/files/test_crash.py
+	L2ROUTE_KILLS=$(KILLS) $(BIN)/pytest tests/files/test_crash.py tests/state/test_crash_index.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled

@@ -17,6 +17,7 @@ from l2route.state.current import Current
 from l2route.state.living import Living
 
 Ids = NDArray[np.int64]
+MAX_ID = int(np.iinfo(np.int64).max)
 N_NAMED = 5
 """Ids that an error message names."""
 
@@ -50,6 +51,8 @@ class Changing:
         rows = _checked_vectors(vectors, self._current.state.base)
         given = None if ids is None else checked_ids(ids, len(rows))
         threads = _checked_threads(n_threads)
+        if not len(rows):
+            return np.zeros(0, dtype=np.int64)
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows))
@@ -63,6 +66,8 @@ class Changing:
         enough of them have accumulated, and used again.
         """
         wanted = checked_ids(ids)
+        if not len(wanted):
+            return
         with self._current.living() as living:
             living.delete(_slots_of(living, wanted))
 
@@ -79,6 +84,8 @@ class Changing:
         rows = _checked_vectors(vectors, self._current.state.base)
         wanted = checked_ids(ids, len(rows))
         threads = _checked_threads(n_threads)
+        if not len(rows):
+            return
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             before = _slots_of(living, wanted)
@@ -93,8 +100,11 @@ class Changing:
     def compact(self) -> None:
         """Give back the memory of deleted vectors and of buffers with room.
 
-        Neither is needed for speed: places of deleted vectors are used again by new ones.
+        Neither is needed for speed: places of deleted vectors are used again by new ones. An index
+        without vectors stays as it is.
         """
+        if not len(self):
+            return
         with self._current.changing() as before:
             self._current.swap(before, before)
 
@@ -114,7 +124,9 @@ class Changing:
         state = self._current.state
         if state.living is not None:
             labels = state.living.labels.copy()
-            _, first = np.unique(labels, return_index=True)  # a vector being replaced is there twice
+            _, first = np.unique(
+                labels, return_index=True
+            )  # a vector being replaced is there twice
             ids: Ids = labels[np.sort(first[labels[first] != -1])]
             return ids
         if state.labels is not None:
@@ -187,8 +199,9 @@ def _new_ids(living: Living, ids: Ids | None, n: int) -> Ids:
     """Ids for n new vectors; refuses those that the index has."""
     counts = living.counts
     if ids is None:
-        if counts.next_id + n > np.iinfo(np.int64).max:
-            raise ValueError(f"expected ids for {n} vectors, got none beyond {counts.next_id}")
+        if counts.next_id + n - 1 > MAX_ID:
+            got = f"none, and {counts.next_id + n - 1} would be next"
+            raise ValueError(f"expected ids of at most {MAX_ID}, got {got}")
         ids = np.arange(counts.next_id, counts.next_id + n, dtype=np.int64)
     slots = living.store.slots_of(ids)
     if (slots >= 0).any():
@@ -206,7 +219,9 @@ def _checked_threads(n_threads: int) -> int:
 def _checked_vectors(vectors: object, base: BaseVectors) -> NDArray[np.float32]:
     """Vectors given by a user as float32 [n, dim], scaled to unit length for cosine."""
     given = np.asarray(vectors)
-    rows = check_vectors("vectors", given[None] if given.ndim == 1 else given, base.dim)
+    if given.ndim == 1:
+        given = given[None]
+    rows = check_vectors("vectors", given, base.dim, may_be_empty=True)
     if base.metric == "cosine":
         return normalize(rows)
     check_lengths("vectors", rows)

@@ -90,12 +90,9 @@ class Current:
         return larger
 
     def _hand_over(self, before: IndexState, living: IndexState) -> None:
-        """Let a living state be saved as changes of the state it was made from, if it can be."""
-        was_saved = self.saved_state.searchers is before.searchers
-        if was_saved and before.graph.neighbors.shape[1:] == living.graph.neighbors.shape[1:]:
+        """Let a living state be saved as changes of the state it was made from, if that was."""
+        if self.saved_state.searchers is before.searchers:
             self.saved_state = living
-        else:
-            self.saved = None
 
     def note_drifts(self, drifts: Mapping[str, Drift]) -> None:
         """Keep the drifts that were measured last."""

@@ -192,7 +192,6 @@ class Living:
         else:
             self._insert_batches(vectors, ids, before, n_threads)
         self._count(len(ids) + len(before))
-        self.choose_entries()
 
     def _replace(
         self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
@@ -215,6 +214,8 @@ class Living:
                 part = slice(begin, begin + BATCH)
                 with nullcontext() if len(before) else self._step:
                     self._insert_batch(vectors[part], ids[part], before[part], n_threads, done)
+            if not len(before):
+                self.choose_entries()
         except BaseException:
             for begin, slots in zip(range(0, len(ids), BATCH), done, strict=False):
                 self.store.kill(slots)
@@ -239,8 +240,10 @@ class Living:
             self.store.give_back(slots, ids)
             self.store.restore_ids(before)
             raise
-        self.store.publish(slots, ids, **self._how, n_threads=n_threads)
-        done.append(slots)
+        try:
+            self.store.publish(slots, ids, **self._how, n_threads=n_threads)
+        finally:
+            done.append(slots)  # also if a signal arrived during the call, which does not stop it
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
         """Write the routing vectors and biases of new slots, whose lists are known."""

@@ -19,6 +19,7 @@ from l2route.search.codes import LARGEST_CODES
 from l2route.search.setting import Loss, Setting
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation
+from l2route.search.vertex_map import FilterMap
 from l2route.state.arrays import optional_array, required_array
 from l2route.state.buffers import PER_SLOT
 from l2route.state.living import Counts, Living
@@ -83,9 +84,9 @@ def arrays_of(state: IndexState) -> dict[str, NDArray[Any]]:
 def meta_of(state: IndexState) -> dict[str, Any]:
     """Everything but the arrays, for meta.json."""
     living = state.living
-    counts = {} if living is None else {"living": asdict(living.counts)}
+    past = {"next_id": state.next_id} if living is None else {"living": asdict(living.counts)}
     return {
-        **counts,
+        **past,
         "metric": state.base.metric,
         "dim": state.base.dim,
         "n_layers": len(state.graph.upper),
@@ -104,12 +105,15 @@ def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     validation = _validation_of(arrays, base)
     settings = [_record_of(Setting, entry) for entry in meta.get("settings", ())]
     losses = [_record_of(Loss, entry) for entry in meta.get("losses", ())]
-    if labels is None or "living" not in meta or (len(labels) and (labels != -1).all()):
+    counts = _counts_of(meta, labels)
+    if labels is None or counts is None or not _matters(counts, labels, spaces, validation):
         if labels is not None and len(labels) == len(rows) and _are_numbers(labels):
             labels = None
         graph = _graph_of(int(meta["n_layers"]), arrays)
-        return IndexState.of(base, graph, spaces, labels, validation, settings, losses)
-    living = _living_of(meta, arrays, base, spaces, labels)
+        state = IndexState.of(base, graph, spaces, labels, validation, settings, losses)
+        next_id = meta.get("next_id", 0) if counts is None else counts.next_id
+        return replace(state, next_id=_checked_next_id(next_id))
+    living = _living_of(arrays, base, spaces, labels, counts)
     state = served(living)
     return replace(
         state,
@@ -123,14 +127,49 @@ def _are_numbers(labels: NDArray[np.int64]) -> bool:
     return bool((labels == np.arange(len(labels))).all())
 
 
+def _counts_of(meta: Mapping[str, Any], labels: NDArray[np.int64] | None) -> Counts | None:
+    """What has happened to an index that was living when it was saved; None for another."""
+    if "living" not in meta:
+        return None
+    counts = _record_of(Counts, meta["living"])
+    if min(asdict(counts).values()) < 0:
+        raise ValueError(f"expected counts of at least 0, got {meta['living']}")
+    largest_id = -1 if labels is None else int(labels.max(initial=-1))
+    return replace(counts, next_id=max(_checked_next_id(counts.next_id), largest_id + 1))
+
+
+def _checked_next_id(value: Any) -> int:
+    if not 0 <= int(value) <= np.iinfo(np.int64).max + 1:
+        raise ValueError(f"expected a next_id from 0 to 2**63, got {value!r}")
+    return int(value)
+
+
+def _matters(
+    counts: Counts,
+    labels: NDArray[np.int64],
+    spaces: list[RoutingSpace],
+    validation: Validation | None,
+) -> bool:
+    """Whether an index that was living has to be one again, because a constant one says less."""
+    return (
+        not len(labels)
+        or bool((labels == -1).any())
+        or (validation is not None and counts.n_changed > 0)
+        or (
+            counts.n_since_encoded > 0
+            and any(isinstance(space.vertex_map, FilterMap) for space in spaces)
+        )
+    )
+
+
 def _living_of(
-    meta: Mapping[str, Any],
     arrays: Arrays,
     base: BaseVectors,
     spaces: list[RoutingSpace],
     labels: NDArray[np.int64],
+    counts: Counts,
 ) -> Living:
-    """A living index with dead or free slots, or without any."""
+    """A living index; some slots may be dead or free."""
     n = len(base.rows)
     check_labels(labels, n, may_be_missing=True)
     neighbors = required_array(arrays, "neighbors", ("int32",), 2)
@@ -143,7 +182,7 @@ def _living_of(
         check_neighbors("neighbors", neighbors, n)
     if len(entries):
         check_entries(entries, n)
-    return reopened(base, spaces, neighbors, entries, labels, _record_of(Counts, meta["living"]))
+    return reopened(base, spaces, neighbors, entries, labels, counts)
 
 
 def _graph_of(n_layers: int, arrays: Arrays) -> Graph:

@@ -1,6 +1,5 @@
 """Saves of an index: whole, or what changed since the last one."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.meta import Saved
-from l2route.files.patches import Patch
+from l2route.files.patches import Layout, Patch
 from l2route.files.storage import StaleError, append_patch
 from l2route.state.buffers import PER_SLOT
 from l2route.state.current import Current
@@ -34,7 +33,7 @@ def save(current: Current, path: Path | None) -> None:
         state = current.state
         assert state.living is not None
         saved = current.saved_as(state)
-        if saved is None or saved.path != target or saved.should_fold:
+        if saved is None or saved.path != target or saved.should_fold or not _fits(state, saved):
             _save_whole(current, state, target)
             return
         try:
@@ -49,6 +48,25 @@ def _target(current: Current, path: Path | None) -> Path:
     if current.saved is None:
         raise ValueError("expected a path for an index that was neither saved nor loaded, got none")
     return current.saved.path
+
+
+def _fits(state: IndexState, saved: Saved) -> bool:
+    """Whether what is saved has all arrays that change, with rows like theirs and no more."""
+    for name, array in _changing_arrays(state):
+        before = saved.layouts.get(name)
+        if before is None or before != Layout(array.dtype, (before.shape[0], *array.shape[1:])):
+            return False
+        if before.shape[0] > len(array):
+            return False
+    return True
+
+
+def _changing_arrays(state: IndexState) -> list[tuple[str, NDArray[Any]]]:
+    """Arrays that additions and deletions change, with their names."""
+    arrays = arrays_of(state).items()
+    return [
+        (name, array) for name, array in arrays if name == "entries" or PER_SLOT.fullmatch(name)
+    ]
 
 
 def _save_whole(current: Current, state: IndexState, path: Path) -> None:
@@ -66,7 +84,7 @@ def _save_whole(current: Current, state: IndexState, path: Path) -> None:
 def _save_changes(current: Current, state: IndexState, living: Living, saved: Saved) -> None:
     changes = living.store.take_changes()
     try:
-        patch = _patch(arrays_of(state), saved, *changes)
+        patch = _patch(state, saved, *changes)
         current.saved = append_patch(saved, meta_of(state), patch)
     except BaseException:
         living.store.note_changes(*changes)
@@ -74,21 +92,17 @@ def _save_changes(current: Current, state: IndexState, living: Living, saved: Sa
     current.saved_state = state
 
 
-def _patch(
-    arrays: Mapping[str, NDArray[Any]], saved: Saved, changed: Slots, renewed: Slots
-) -> Patch:
+def _patch(state: IndexState, saved: Saved, changed: Slots, renewed: Slots) -> Patch:
     """The rows of arrays that differ from the saved ones.
 
     Args:
-        arrays: all arrays of the index by name.
+        state: the state of a living index.
         saved: what is saved.
         changed: slots whose neighbour lists have changed.
         renewed: slots whose vectors or labels have changed.
     """
     rows, lengths = {}, {}
-    for name, array in arrays.items():
-        if name != "entries" and not PER_SLOT.fullmatch(name):
-            continue  # constant
+    for name, array in _changing_arrays(state):
         n_saved = saved.layouts[name].shape[0]
         new = np.arange(n_saved, len(array))
         slots = changed if name == "neighbors" else renewed

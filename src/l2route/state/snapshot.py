@@ -35,8 +35,11 @@ def living_state(state: IndexState) -> IndexState:
     labels = state.labels
     if labels is None:
         labels = np.arange(state.graph.n_vertices, dtype=np.int64)
-    neighbors, entries = state.graph.neighbors, _flat_entries(state.graph)
-    counts = Counts(next_id=max(0, int(labels.max()) + 1))
+    n, width = state.graph.neighbors.shape
+    if n <= width + 1:
+        width = max(width, DEGREE)  # the lists of a small graph are as short as the graph
+    neighbors, entries = widened(state.graph.neighbors, width), _flat_entries(state.graph)
+    counts = Counts(next_id=max(state.next_id, int(labels.max()) + 1))
     return served(reopened(state.base, state.spaces[1:], neighbors, entries, labels, counts), state)
 
 
@@ -58,13 +61,11 @@ def reopened(
         labels: ids of slots, distinct, and −1 for dead and free ones [n].
         counts: what has happened so far.
     """
-    n, width = neighbors.shape
-    if n <= width + 1:
-        width = max(width, DEGREE)  # the lists of a small graph are as short as the graph
+    n = len(neighbors)
     parents = _parents(neighbors, entries, labels)
     arrays: dict[str, NDArray[Any]] = {
         "vectors": base.rows,
-        "neighbors": widened(neighbors, width),
+        "neighbors": neighbors,
         "parents": parents,
         "copies": _copies(base, parents),
         "labels": labels,
@@ -167,7 +168,7 @@ def dense_state(state: IndexState) -> IndexState:
         () if validation is None else list(state.settings.values()),
         () if validation is None else list(state.losses.values()),
     )
-    return replace(dense, drifts=state.drifts)
+    return replace(dense, drifts=state.drifts, next_id=living.counts.next_id)
 
 
 def _dense_lists(
