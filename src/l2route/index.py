@@ -1,6 +1,7 @@
 """RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import index as index_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -275,6 +276,15 @@ class RoutingIndex(Searching, Changing):
         """
         chosen = (degree, n_candidates, alpha, n_threads, progress)
         self._current.change(lambda state: changes.refined(state, *chosen))
+
+    def relabel(self, ids: object) -> None:
+        """Give the vectors other ids, in the order of `ids` and of the rows of `base`.
+
+        Args:
+            ids: [n], distinct int64 other than −1.
+        """
+        labels = checked_ids(ids)
+        self._current.change(lambda state: replace(state, labels=labels))
 
     def renumber(self) -> None:
         """Renumber the vertices in breadth-first order, so that searches miss caches less often.

@@ -279,3 +279,14 @@ def test_a_setting_of_another_space_is_not_kept() -> None:
         plain.keep(report.setting)
     plain.keep(replace(report.setting, space="original", rerank=0))
     assert len(plain.info()["settings"]) == 1
+
+
+def test_vectors_have_the_given_ids() -> None:
+    """Answers are by the given ids; ids that are not distinct are refused before any work."""
+    base = draw(300)
+    ids = np.random.default_rng(0).permutation(10**12 - np.arange(300))
+    index, _ = l2route.build(base, draw(220, seed=1), minutes=0, ids=ids)
+    assert index.search(base, 1, ef=50).ids[:, 0].tolist() == ids.tolist()
+    assert sorted(index) == sorted(ids.tolist())
+    with pytest.raises(ValueError, match="expected distinct ids, got 5 repeated"):
+        l2route.build(base, ids=np.full(300, 5))

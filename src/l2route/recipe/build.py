@@ -11,6 +11,7 @@ from l2route.index import RoutingIndex
 from l2route.recipe.builder import Builder
 from l2route.recipe.report import BuildReport
 from l2route.recipe.steps import Recipe, Routing, StepProgress, prepare
+from l2route.state.changing import checked_ids
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.log import Event
@@ -32,6 +33,7 @@ def build(
     seed: int = 0,
     n_threads: int = 0,
     neighbors: object = None,
+    ids: object = None,
     progress: StepProgress | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[RoutingIndex, BuildReport]:
@@ -65,6 +67,7 @@ def build(
             more than one, differ from run to run.
         neighbors: true neighbours of the queries, row numbers [n_queries, at least k], nearest
             first; found by an exact search if not given.
+        ids: ids of the vectors [n], distinct int64 other than −1; row numbers by default.
         progress: called with the step, the amount done and the total amount.
         on_event: called after every validation of learning.
     """
@@ -82,7 +85,7 @@ def build(
         n_threads=n_threads,
     )
     return follow(
-        recipe, vectors, queries, neighbors=neighbors, progress=progress, on_event=on_event
+        recipe, vectors, queries, neighbors=neighbors, ids=ids, progress=progress, on_event=on_event
     )
 
 
@@ -92,6 +95,7 @@ def follow(
     queries: object = None,
     *,
     neighbors: object = None,
+    ids: object = None,
     progress: StepProgress | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> tuple[RoutingIndex, BuildReport]:
@@ -102,6 +106,7 @@ def follow(
         vectors: base vectors [n, dim], any real dtype.
         queries: query log [n_queries, dim]; may be None.
         neighbors: as in `build`.
+        ids: as in `build`.
         progress: as in `build`.
         on_event: as in `build`.
     """
@@ -109,6 +114,7 @@ def follow(
     n = len(base)
     if recipe.k > n:
         raise ValueError(f"expected k of at most {n}, the number of vectors, got {recipe.k}")
+    labels = None if ids is None else checked_ids(ids, n)
     log = None if queries is None else check_vectors("queries", queries, base.shape[1])
     builder = Builder(recipe, log, neighbors, progress, on_event)
     index = prepare(
@@ -119,4 +125,8 @@ def follow(
         watch=builder.watch,
         progress=progress,
     )
-    return index, builder.report(index)
+    report = builder.report(index)
+    if labels is not None:
+        rows = index.labels  # renumbered
+        index.relabel(labels if rows is None else labels[rows])
+    return index, report

@@ -48,7 +48,7 @@ class IndexState:
     drifts: Mapping[str, Drift] = field(default_factory=dict)
     """Drift of spaces when it was last measured, by the name of the space; not saved."""
     next_id: int = 0
-    """Least id for the next vector that is added without one: ids of deleted vectors stay unused."""
+    """Least id for the next vector added without one: ids of deleted vectors stay unused."""
     living: Living | None = None
     """The buffers that additions and deletions change in place; None if all arrays are constant."""
 
