@@ -28,7 +28,7 @@ def change(index: l2route.RoutingIndex, new: NDArray[np.float32], done: Event) -
     try:
         for batch in np.array_split(new, N_BATCHES):
             added = index.add(batch)
-            index.delete(index.ids[: len(batch)])
+            index.delete(np.sort(index.ids)[: len(batch)])  # the oldest: new ids follow the largest
             index.update(added[:5], batch[:5] + 0.01)
             index.save()
     finally:
