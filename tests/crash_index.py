@@ -40,9 +40,9 @@ def changes_at(number: int, model: Model) -> list[Change]:
         else:
             model.put(ids, vectors)
 
-    n_deleted = len(model.ids) if is_first else int(rng.integers(0, 12))
-    if n_deleted:
-        change("delete", rng.permutation(model.ids)[:n_deleted], 0)
+    some = model.ids if is_first else rng.permutation(model.ids)[: int(rng.integers(0, 12))]
+    if len(some):  # nothing random is drawn for a first state, which depends on none before it
+        change("delete", some, 0)
     n_added = N if is_first else int(rng.integers(1, 8))
     change("add", 1000 * number + np.arange(n_added), n_added)
     n_updated = int(rng.integers(0, 6))
@@ -88,3 +88,11 @@ def live(path: Path, at: int) -> Iterator[None]:
         else:
             index.save()
         yield
+
+
+def add_and_save(path: Path, begin: int, n: int) -> None:
+    """Load an index, and add a vector and save n times; for another process."""
+    index = load(path)
+    for i in range(n):
+        index.add(np.full((1, index.dim), i), [begin + i])
+        index.save()

@@ -124,9 +124,7 @@ class Changing:
         state = self._current.state
         if state.living is not None:
             labels = state.living.labels.copy()
-            _, first = np.unique(
-                labels, return_index=True
-            )  # a vector being replaced is there twice
+            _, first = np.unique(labels, return_index=True)  # one being replaced is there twice
             ids: Ids = labels[np.sort(first[labels[first] != -1])]
             return ids
         if state.labels is not None:

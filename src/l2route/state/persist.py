@@ -151,14 +151,12 @@ def _matters(
     validation: Validation | None,
 ) -> bool:
     """Whether an index that was living has to be one again, because a constant one says less."""
+    is_learned = any(isinstance(space.vertex_map, FilterMap) for space in spaces)
     return (
         not len(labels)
         or bool((labels == -1).any())
         or (validation is not None and counts.n_changed > 0)
-        or (
-            counts.n_since_encoded > 0
-            and any(isinstance(space.vertex_map, FilterMap) for space in spaces)
-        )
+        or (is_learned and counts.n_since_encoded > 0)
     )
 
 

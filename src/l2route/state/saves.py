@@ -64,9 +64,7 @@ def _fits(state: IndexState, saved: Saved) -> bool:
 def _changing_arrays(state: IndexState) -> list[tuple[str, NDArray[Any]]]:
     """Arrays that additions and deletions change, with their names."""
     arrays = arrays_of(state).items()
-    return [
-        (name, array) for name, array in arrays if name == "entries" or PER_SLOT.fullmatch(name)
-    ]
+    return [each for each in arrays if each[0] == "entries" or PER_SLOT.fullmatch(each[0])]
 
 
 def _save_whole(current: Current, state: IndexState, path: Path) -> None:
