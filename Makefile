@@ -81,6 +81,7 @@ endef
 FUZZ ?= 20
 fuzz: $(VENV)/core
 	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \
+	  tests/state/test_living_machine.py \
 	  tests/files/test_saves.py tests/files/test_failing_saves.py tests/files/test_formats.py \
 	  tests/files/test_patches.py tests/files/test_damaged_patches.py
 

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from fuzzing import EFFORT
 from l2route import load
 from l2route.index import RoutingIndex
 from living import Model, Vectors, check_answers, check_structure, with_learned_space
@@ -199,8 +200,8 @@ class Living(RuleBasedStateMachine):
 
 TestLiving = Living.TestCase
 TestLiving.settings = settings(
-    max_examples=30,
-    stateful_step_count=15,
+    max_examples=20 * EFFORT,
+    stateful_step_count=12,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
