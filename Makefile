@@ -49,7 +49,8 @@ stubs: $(VENV)/core
 SANITIZED := tests/search tests/state tests/graph tests/rewiring tests/test_index.py \
   tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py \
   tests/training/test_rollout.py tests/training/test_oracle.py
-UNSANITIZED := tests/search/test_arm.py tests/search/test_interrupts.py
+UNSANITIZED := tests/search/test_arm.py tests/search/test_interrupts.py \
+  tests/state/test_crash_index.py tests/state/test_interrupted_changes.py
 sanitize: $(VENV)/core
 	$(call install_sanitized,asan,address$(comma)undefined)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \

@@ -115,11 +115,11 @@ def outcome_of(path: Path, *, mmap: bool, verify: bool) -> str:
         assert str(path) in str(error)  # noqa: PT017 # the same
         assert "expected" in str(error)  # noqa: PT017 # the same
         return "refused"
-    labels = range(len(index)) if index.labels is None else index.labels.tolist()
+    labels = index.ids.tolist()
     queries = np.stack([np.ones(index.dim), np.linspace(-1, 1, index.dim)])
-    for space in index.spaces:
+    for space in index._current.state.searchers:
         for limit in LIMITS:
-            _search(index, queries, {-1, *labels}, space=space.name, **limit)
+            _search(index, queries, {-1, *labels}, space=space, **limit)
     index.info()
     return "index"
 

@@ -341,7 +341,7 @@ class RoutingIndex(Searching, Changing):
 
     def info(self) -> dict[str, Any]:
         """Summary of the index, as a dict of plain values."""
-        return info(self._current.dense())
+        return info(self._current.described())
 
     def save(self, path: str | Path | None = None) -> None:
         """Write the index into a directory; if interrupted, the old one stays readable.

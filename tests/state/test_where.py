@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from indexes import INDEXES, QUERIES, N, built, labelled
+from indexes import DIM, INDEXES, QUERIES, N, built, labelled
 from l2route.index import RoutingIndex
 from l2route.search.filter import Filter
 
@@ -51,6 +51,20 @@ def test_masks_ids_and_filters_are_the_same() -> None:
         assert index.search(QUERIES, 5, ef=30, where=where).ids.tolist() == wanted
     plan = index.plan(5, ef=30, where=index.filter(ids))
     assert plan(QUERIES).ids.tolist() == wanted
+
+
+def test_masks_of_an_index_that_has_lived() -> None:
+    """A boolean array is over the ids as they are, after vectors were added and deleted."""
+    index = labelled()
+    index.add(QUERIES)
+    index.delete(index.ids[::3])
+    passes = np.random.default_rng(2).random(len(index)) < 0.3
+    found = index.search(QUERIES, len(index), ef=2 * N, where=passes).ids
+    assert all(set(row) - {-1} == set(index.ids[passes].tolist()) for row in found.tolist())
+    with pytest.raises(ValueError, match=rf"expected a boolean array \[{len(index)}\], got \[1\]"):
+        index.search(QUERIES, where=[True])
+    none = RoutingIndex.empty(DIM).search(QUERIES, where=np.zeros(0, dtype=bool))
+    assert (none.ids == -1).all()
 
 
 @given(seed=st.integers(0, 2**32 - 1), steps=st.lists(st.sampled_from("&|~"), max_size=6))

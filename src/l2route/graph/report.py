@@ -26,6 +26,10 @@ class GraphReport:
     """Largest number of hops from the entries to a reachable vertex."""
 
 
+EMPTY = GraphReport(0, 0, 0, 0.0, 0, 0, (), 0, 0)
+"""Of a graph without vertices."""
+
+
 def report(graph: Graph) -> GraphReport:
     """Count degrees, and hops from the entries over the bottom layer."""
     degrees = (graph.neighbors >= 0).sum(axis=1)

@@ -156,10 +156,21 @@ def _is_several(item: object) -> bool:
 
 def _ids_of_mask(mask: NDArray[np.bool_], slots: Slots) -> NDArray[np.int64]:
     labels = slots.labels
-    if len(mask) != slots.n_slots:
-        raise ValueError(f"expected a boolean array [{slots.n_slots}], got [{len(mask)}]")
+    if slots.is_living and labels is not None:
+        labels = ids_in(labels)
+    n_rows = slots.n_slots if labels is None else len(labels)
+    if len(mask) != n_rows:
+        raise ValueError(f"expected a boolean array [{n_rows}], got [{len(mask)}]")
     rows = np.flatnonzero(mask)
     return rows if labels is None else np.sort(labels[rows])
+
+
+def ids_in(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ids among the labels of slots, in their order; those of unused slots are −1."""
+    labels = labels.copy()
+    _, first = np.unique(labels, return_index=True)  # one being replaced is there twice
+    ids: NDArray[np.int64] = labels[np.sort(first[labels[first] != -1])]
+    return ids
 
 
 def _of_ids(ids: NDArray[np.int64]) -> Filter:

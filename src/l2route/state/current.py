@@ -107,6 +107,10 @@ class Current:
         with self.alone():
             return self._snapshot()
 
+    def described(self) -> IndexState:
+        """The state for `info`: a constant one, or that of a living index without vectors."""
+        return self.state if self.state.n_vectors == 0 else self.dense()
+
     def saved_as(self, state: IndexState) -> Saved | None:
         """What a directory holds of a living state's slots; None if they were never saved."""
         before, after = self.saved_state, state
@@ -170,6 +174,9 @@ class Current:
                 "expected validation queries to measure recall on, got none: "
                 "call learn or validate_with first"
             )
+        if state.n_vectors == 0:  # nothing can be missed
+            rerank = 0 if searcher.space.is_exact else k
+            return Setting(searcher.space.name, k, recall, rerank, 1.0, ef=k, share=share)
         if state.living is not None:
             with self.alone():
                 self._freshen()

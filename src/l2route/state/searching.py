@@ -29,7 +29,7 @@ class Searching:
         changes: vectors keep passing by their ids.
 
         Args:
-            where: a boolean array over the rows of the index as it is now, or an array of ids.
+            where: a boolean array over `ids` as they are now, or an array of ids.
         """
         return filter_of(where, self._current.state)
 

@@ -189,7 +189,7 @@ def _dense_space(space: RoutingSpace, live: NDArray[np.int64]) -> RoutingSpace:
 def with_fresh_validation(state: IndexState) -> IndexState:
     """A living state whose validation queries have their true neighbours among all live slots."""
     living, validation = state.living, state.validation
-    if living is None or validation is None or not living.counts.n_changed:
+    if living is None or validation is None or not living.counts.n_changed or not len(living):
         return state
     live = living.live()
     vectors = np.ascontiguousarray(living.base.vectors()[live])
