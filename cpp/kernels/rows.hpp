@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/blocks.hpp"
 #include "kernels/codes.hpp"
 #include "kernels/distance.hpp"
 
@@ -39,6 +40,7 @@ struct Rows {
   Codes codes{};                // of rows of codes
   const Rows* near = nullptr;   // copies of every vertex's neighbours' rows, list by list
   ScoreKind kind = ScoreKind::l2;
+  ScoreBlock score_block = nullptr;  // the same scores against several queries
 
   const float* floats() const { return static_cast<const float*>(data); }
 
@@ -64,14 +66,20 @@ inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Elemen
   const bool is_l2 = kind == ScoreKind::l2;
   if (element == Element::code) {
     rows.score = code_kernel<Packing::one>(level);
+    rows.score_block = code_block_kernel<Packing::one>(level);
   } else if (element == Element::half_code) {
     rows.score = code_kernel<Packing::two>(level);
+    rows.score_block = code_block_kernel<Packing::two>(level);
   } else if (element == Element::half) {
     rows.score = is_l2 ? float_kernel<ScoreKind::l2, Half>(level)
                        : float_kernel<ScoreKind::inner_product, Half>(level);
+    rows.score_block = is_l2 ? float_block_kernel<ScoreKind::l2, Half>(level)
+                             : float_block_kernel<ScoreKind::inner_product, Half>(level);
   } else {
     rows.score = is_l2 ? float_kernel<ScoreKind::l2, float>(level)
                        : float_kernel<ScoreKind::inner_product, float>(level);
+    rows.score_block = is_l2 ? float_block_kernel<ScoreKind::l2, float>(level)
+                             : float_block_kernel<ScoreKind::inner_product, float>(level);
   }
   return rows;
 }
@@ -95,6 +103,32 @@ class Scorer {
   // The same for other rows of the same element type and width.
   void score(const Rows& rows, const VertexId* ids, std::size_t n, float* scores) {
     rows.score(query_, rows.data, rows.width, ids, n, scores);
+    finish(rows, ids, n, scores);
+  }
+
+  // Scores rows for several scorers of the same rows; those of scorer q from scores[q · stride] on,
+  // where the stride is a multiple of kTile and at least n.
+  static void score_block(Scorer* const* scorers, std::size_t n_scorers, const VertexId* ids,
+                          std::size_t n, float* scores, std::size_t stride) {
+    if (n_scorers == 1) {
+      scorers[0]->score(ids, n, scores);
+      return;
+    }
+    const Rows& rows = scorers[0]->rows_;
+    const void* queries[kMaxBlock];
+    for (std::size_t q = 0; q < n_scorers; ++q) queries[q] = scorers[q]->query_;
+    rows.score_block(queries, n_scorers, rows.data, rows.width, ids, n, scores, stride);
+    for (std::size_t q = 0; q < n_scorers; ++q)
+      scorers[q]->finish(rows, ids, n, scores + q * stride);
+  }
+  static constexpr std::size_t kMaxBlock = 16;  // scorers at a time
+
+  const Rows& rows() const { return rows_; }
+  std::size_t n_computed() const { return n_computed_; }
+
+ private:
+  // Adds what kernels leave out, and counts.
+  void finish(const Rows& rows, const VertexId* ids, std::size_t n, float* scores) {
     if (rows.bias != nullptr) {
       for (std::size_t i = 0; i < n; ++i) scores[i] += code_query_.shift - rows.bias[ids[i]];
     } else if (code_query_.shift != 0) {
@@ -103,10 +137,6 @@ class Scorer {
     n_computed_ += n;
   }
 
-  const Rows& rows() const { return rows_; }
-  std::size_t n_computed() const { return n_computed_; }
-
- private:
   const Rows& rows_;
   const void* query_;
   CodeQuery code_query_;

@@ -16,7 +16,7 @@ namespace l2route {
 // everything. Vertices beyond the bitmap do not pass. The arrays belong to Python.
 struct Filter {
   static constexpr std::size_t kMaxSample = 32;
-  static constexpr std::size_t kBlock = 64;  // vertices of a scan at a time
+  static constexpr std::size_t kBlock = 128;  // vertices of a scan at a time
 
   const std::uint64_t* words = nullptr;
   std::size_t n_bits = 0;
@@ -69,7 +69,6 @@ struct Filter {
     }
     if (n > 0) visit(block, n);
   }
-
 };
 
 // Gates: policies of a walk. This one lets every vertex through and is empty.

@@ -36,10 +36,10 @@ class FilteredSearch {
 
   void search(const float* queries, std::size_t n, std::size_t n_threads,
               std::vector<Tracer>& traces, Pulse& pulse) const {
-    constexpr std::size_t abreast = Searcher::kAbreast;
-    parallel_for((n + abreast - 1) / abreast, n_threads, pulse, [&](std::size_t group) {
-      const std::size_t first = group * abreast;
-      const Batch batch{queries + first * searcher_.dim, first, std::min(abreast, n - first),
+    const std::size_t size = group_size(n, n_threads);
+    parallel_for((n + size - 1) / size, n_threads, pulse, [&](std::size_t group) {
+      const std::size_t first = group * size;
+      const Batch batch{queries + first * searcher_.dim, first, std::min(size, n - first),
                         traces.data() + first, pulse};
       answer(batch);
     });
@@ -52,6 +52,7 @@ class FilteredSearch {
   // What is left to do for one query, and what was done.
   struct Task {
     const Filter* filter = nullptr;
+    std::size_t n_sharing = 1;  // queries that scan with this one
     const float* routed = nullptr;
     Way way = Way::any;  // any: done
     std::size_t n_scored = 0;
@@ -61,12 +62,24 @@ class FilteredSearch {
     std::size_t work() const { return n_scored + kScoresPerList * n_looked; }  // of walks
   };
 
+  // Queries that a thread answers at a time: those that scan the same rows share each row.
+  std::size_t group_size(std::size_t n, std::size_t n_threads) const {
+    if (n == 0 || filters_.n != 1) return Searcher::kAbreast;
+    Task task;
+    task.filter = &filters_.of(0);
+    task.n_sharing = n;
+    if (first_way(task) != Way::scan) return Searcher::kAbreast;
+    const std::size_t n_working = n_threads == 0 ? n_cores() : n_threads;
+    return std::min(Scorer::kMaxBlock, (n + n_working - 1) / n_working);
+  }
+
   void answer(const Batch& batch) const {
     QueryScratch* const scratch = Searcher::own_scratch();
-    Task tasks[Searcher::kAbreast];
+    Task tasks[Scorer::kMaxBlock];
     for (std::size_t i = 0; i < batch.n; ++i) {
-      tasks[i].routed = searcher_.prepare(batch.queries + i * searcher_.dim, scratch[i]);
+      searcher_.pad(batch.queries + i * searcher_.dim, scratch[i].query);
       tasks[i].filter = &filters_.of(batch.first + i);
+      tasks[i].n_sharing = filters_.n == 1 ? batch.n : 1;
       tasks[i].way = first_way(tasks[i]);
     }
     for (std::size_t i = 0; i < batch.n; ++i) {
@@ -74,17 +87,19 @@ class FilteredSearch {
     }
   }
 
-  // Takes query i one way. Others that go the same way walk beside it.
+  // Takes query i one way. Others that go the same way walk beside it, or scan with it.
   void step(const Batch& batch, Task* tasks, QueryScratch* scratch, std::size_t i) const {
     const Way way = tasks[i].way;
+    std::size_t members[Scorer::kMaxBlock], n = 0;
+    for (std::size_t j = i; j < batch.n; ++j) {
+      const bool is_beside = way != Way::scan || tasks[j].filter == tasks[i].filter;
+      if (tasks[j].way == way && is_beside) members[n++] = j;
+    }
     if (way == Way::scan) {
-      scan(batch, tasks[i], scratch[i], i);
+      scan(batch, tasks, scratch, members, n);
       return;
     }
-    std::size_t members[Searcher::kAbreast], n = 0;
-    for (std::size_t j = i; j < batch.n; ++j) {
-      if (tasks[j].way == way) members[n++] = j;
-    }
+    n = std::min(n, Searcher::kAbreast);
     const std::size_t widest = std::max({limits_.beam, limits_.k, limits_.rerank});
     const std::size_t beam = limits_.beam == 0 ? n_ : std::min(widest, n_);
     const bool is_sorted =
@@ -106,6 +121,7 @@ class FilteredSearch {
       const std::size_t i = members[m];
       Limits left = limits_;
       left.routing -= std::min(left.routing, limits_.is_budgeted ? tasks[i].n_scored : 0);
+      route(tasks[i], scratch[i]);
       lanes[m].emplace(searcher_, tasks[i].routed, beam, left, batch.traces[i], scratch[i],
                        Gate{tasks[i].filter});
       lanes[m]->walk.set_patience(patience(tasks[i]));
@@ -124,8 +140,12 @@ class FilteredSearch {
       QueryScratch& own = scratch[members[m]];
       lanes[m]->frontier.best(searcher_.original ? limits_.rerank : limits_.k, own.walk.best);
       count(task, batch.first + members[m]);
-      searcher_.finish(own, limits_, batch.first + members[m], answers_);
+      searcher_.finish(own, own.walk.best, limits_, batch.first + members[m], answers_);
     }
+  }
+
+  void route(Task& task, QueryScratch& scratch) const {
+    if (task.routed == nullptr) task.routed = searcher_.route_query(scratch);
   }
 
   void count(const Task& task, std::size_t at) const {
@@ -145,61 +165,67 @@ class FilteredSearch {
     return static_cast<double>(filter.count) * saved <= added;
   }
 
-  // Scores everything that passes.
-  void scan(const Batch& batch, Task& task, QueryScratch& scratch, std::size_t i) const {
-    const bool is_original = scans_original(*task.filter);
-    const Rows& rows = is_original ? *searcher_.original : searcher_.routing;
-    Scorer scorer(rows, is_original ? scratch.query.data() : task.routed, &scratch.codes);
+  // Scores everything that passes the filter of some queries.
+  void scan(const Batch& batch, Task* tasks, QueryScratch* scratch, const std::size_t* members,
+            std::size_t n_members) const {
+    const Filter& filter = *tasks[members[0]].filter;
+    const bool is_original = scans_original(filter);
     const bool reranks = searcher_.original && !is_original;
+    const Rows& rows = is_original ? *searcher_.original : searcher_.routing;
     const std::size_t kept =
-        std::min(std::max(limits_.k, reranks ? limits_.scan_rerank : 0), task.filter->most(n_));
-    if (kept <= SortedFrontier::kMaxCapacity) {
-      score_all(scorer, *task.filter, scratch, scratch.walk.sorted, kept, batch, i);
-    } else {
-      score_all(scorer, *task.filter, scratch, scratch.walk.heap, kept, batch, i);
+        std::min(std::max(limits_.k, reranks ? limits_.scan_rerank : 0), filter.most(n_));
+    std::optional<Scorer> scorers[Scorer::kMaxBlock];
+    Scanned scanned[Scorer::kMaxBlock];
+    for (std::size_t m = 0; m < n_members; ++m) {
+      QueryScratch& own = scratch[members[m]];
+      if (!is_original) route(tasks[members[m]], own);
+      scorers[m].emplace(rows, is_original ? own.query.data() : tasks[members[m]].routed,
+                         &own.codes);
+      own.nearest.reset(kept);
+      scanned[m] = {&*scorers[m], &own.nearest, &batch.traces[members[m]]};
     }
-    const std::size_t at = batch.first + i;
-    task.way = Way::any;
-    if (!is_original) task.n_scored += scorer.n_computed();
-    count(task, at);
-    if (reranks) {
-      searcher_.finish(scratch, limits_, at, answers_);
-    } else {
-      answers_.n_rerank[at] = static_cast<std::int32_t>(is_original ? scorer.n_computed() : 0);
-      searcher_.write(scratch.walk.best, limits_.k, at, answers_);
+    if (kept > 0) score_all(filter, scanned, n_members, scratch[0], batch.pulse);
+    for (std::size_t m = 0; m < n_members; ++m) {
+      Task& task = tasks[members[m]];
+      QueryScratch& own = scratch[members[m]];
+      const std::size_t at = batch.first + members[m], n_scored = scorers[m]->n_computed();
+      task.way = Way::any;
+      if (!is_original) task.n_scored += n_scored;
+      count(task, at);
+      if (reranks) {
+        searcher_.finish(own, own.nearest.best(), limits_, at, answers_);
+      } else {
+        answers_.n_rerank[at] = static_cast<std::int32_t>(is_original ? n_scored : 0);
+        searcher_.write(own.nearest.best(), limits_.k, at, answers_);
+      }
     }
   }
 
-  template <class Frontier>
-  void score_all(Scorer& scorer, const Filter& filter, QueryScratch& scratch, Frontier& frontier,
-                 std::size_t kept, const Batch& batch, std::size_t i) const {
-    scratch.walk.best.clear();
-    if (kept == 0) return;
-    frontier.reset(kept);
-    Tracer& tracer = batch.traces[i];
-    std::vector<Key>& keys = scratch.walk.keys;
-    Key worst = kNoLimit;               // of those kept
+  // A query of a scan.
+  struct Scanned {
+    Scorer* scorer = nullptr;
+    Nearest* nearest = nullptr;
+    Tracer* tracer = nullptr;
+  };
+
+  // Scores blocks of the vertices that pass; the rows of the next block are prefetched.
+  void score_all(const Filter& filter, const Scanned* scanned, std::size_t n_scanned,
+                 QueryScratch& scratch, Pulse& pulse) const {
+    Scorer* scorers[Scorer::kMaxBlock];
+    for (std::size_t m = 0; m < n_scanned; ++m) scorers[m] = scanned[m].scorer;
+    if (scratch.scores.size() < n_scanned * Filter::kBlock) {
+      scratch.scores.resize(n_scanned * Filter::kBlock);
+    }
+    float* const scores = scratch.scores.data();
     const VertexId* waiting = nullptr;  // prefetched
     std::size_t n_waiting = 0, n_blocks = 0;
     const auto score_waiting = [&] {
-      if (scratch.scores.size() < n_waiting) scratch.scores.resize(n_waiting);
-      if (keys.size() < n_waiting) keys.resize(n_waiting);
-      scorer.score(waiting, n_waiting, scratch.scores.data());
-      std::size_t n = 0;
-      for (std::size_t j = 0; j < n_waiting; ++j) {
-        const Key key = tracer.visit(waiting[j], scratch.scores[j], 0);
-        keys[n] = key;
-        n += (key < worst) & filter.is_alive(waiting[j]);
-      }
-      if (n > kept) {
-        std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(kept),
-                         keys.begin() + static_cast<std::ptrdiff_t>(n));
-        n = kept;
-      }
-      if (n == 0) return;
-      frontier.push(keys.data(), n);
-      if constexpr (Frontier::kIsRanked) {
-        if (frontier.is_full()) worst = frontier.at(kept - 1);
+      if (n_waiting == 0) return;
+      Scorer::score_block(scorers, n_scanned, waiting, n_waiting, scores, Filter::kBlock);
+      for (std::size_t m = 0; m < n_scanned; ++m) {
+        const float* const own = scores + m * Filter::kBlock;
+        for (std::size_t j = 0; j < n_waiting; ++j) scanned[m].tracer->visit(waiting[j], own[j], 0);
+        scanned[m].nearest->add(waiting, own, n_waiting);
       }
     };
     VertexId alive[2][Filter::kBlock];  // a row may be written while its vertex is not alive
@@ -210,14 +236,13 @@ class FilteredSearch {
         n = static_cast<std::size_t>(std::copy_if(ids, ids + n, own, is_alive) - own);
         ids = own;
       }
-      for (std::size_t j = 0; j < n; ++j) scorer.rows().prefetch(ids[j]);
+      for (std::size_t j = 0; j < n; ++j) scorers[0]->rows().prefetch(ids[j]);
       score_waiting();
       waiting = ids;
       n_waiting = n;
-      if (++n_blocks % Searcher::kStepsPerBeat == 0) batch.pulse.beat();
+      if (++n_blocks % Searcher::kStepsPerBeat == 0) pulse.beat();
     });
     score_waiting();
-    frontier.best(kept, scratch.walk.best);
   }
 
   // Whether the budget allows a scan.
@@ -231,7 +256,7 @@ class FilteredSearch {
   double scan_cost(const Task& task) const {
     const std::size_t bytes =
         scans_original(*task.filter) ? searcher_.original->bytes : searcher_.routing.bytes;
-    return static_cast<double>(task.filter->count) * scan_ns(bytes);
+    return static_cast<double>(task.filter->count) * shared_scan_ns(bytes, task.n_sharing);
   }
 
   double expected() const {

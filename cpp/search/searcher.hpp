@@ -11,6 +11,7 @@
 #include "kernels/rows.hpp"
 #include "search/beam_search.hpp"
 #include "search/graph.hpp"
+#include "search/nearest.hpp"
 #include "search/queries.hpp"
 #include "search/ways.hpp"
 #include "threads/parallel.hpp"
@@ -91,11 +92,12 @@ class Searcher {
     std::vector<std::int8_t> codes;
     std::vector<VertexId> ids;
     std::vector<float> scores;
+    Nearest nearest;
   };
 
   // Not inlined, so that the thread-local address is looked up once per query, not at every use.
   [[gnu::noinline]] static QueryScratch* own_scratch() {
-    thread_local QueryScratch scratch[kAbreast];
+    thread_local QueryScratch scratch[Scorer::kMaxBlock];
     return scratch;
   }
 
@@ -152,10 +154,33 @@ class Searcher {
     return route_query(scratch);
   }
 
+  // Pads a query with zeros to the wider of the original and the routing rows.
+  void pad(const float* query, std::vector<float>& padded) const {
+    padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
+    if (is_cosine) {
+      normalize(query, dim, padded.data());
+    } else {
+      std::copy_n(query, dim, padded.begin());
+    }
+  }
+
+  // Maps a padded query into the routing space.
+  const float* route_query(QueryScratch& scratch) const {
+    if (!projection) return scratch.query.data();
+    scratch.ids.resize(routing_dim);
+    for (std::size_t row = 0; row < routing_dim; ++row) {
+      scratch.ids[row] = static_cast<VertexId>(row);
+    }
+    scratch.routed.assign(routing.width, 0.0f);
+    Scorer scorer(*projection, scratch.query.data());
+    scorer.score(scratch.ids.data(), routing_dim, scratch.routed.data());
+    for (float& value : scratch.routed) value = -value;  // a score is a negated inner product
+    return scratch.routed.data();
+  }
+
   // Reranks by the original vectors, if there are any, and writes the answers of query i.
-  void finish(QueryScratch& scratch, const Limits& limits, std::size_t i,
+  void finish(QueryScratch& scratch, std::vector<Key>& best, const Limits& limits, std::size_t i,
               const Answers& answers) const {
-    std::vector<Key>& best = scratch.walk.best;
     answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
     if (original) rerank(scratch, best);
     write(best, limits.k, i, answers);
@@ -226,7 +251,7 @@ class Searcher {
       answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
       answers.n_looked[at] = 0;
       lanes[i]->frontier.best(original ? limits.rerank : limits.k, scratch[i].walk.best);
-      finish(scratch[i], limits, at, answers);
+      finish(scratch[i], scratch[i].walk.best, limits, at, answers);
     }
   }
 
@@ -237,29 +262,6 @@ class Searcher {
     const float factor = std::min((1 + limits.slack) * (1 + limits.slack),
                                   std::numeric_limits<float>::max());  // inf · 0 would be NaN
     return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
-  }
-
-  // Pads a query with zeros to the wider of the original and the routing rows.
-  void pad(const float* query, std::vector<float>& padded) const {
-    padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
-    if (is_cosine) {
-      normalize(query, dim, padded.data());
-    } else {
-      std::copy_n(query, dim, padded.begin());
-    }
-  }
-
-  const float* route_query(QueryScratch& scratch) const {
-    if (!projection) return scratch.query.data();
-    scratch.ids.resize(routing_dim);
-    for (std::size_t row = 0; row < routing_dim; ++row) {
-      scratch.ids[row] = static_cast<VertexId>(row);
-    }
-    scratch.routed.assign(routing.width, 0.0f);
-    Scorer scorer(*projection, scratch.query.data());
-    scorer.score(scratch.ids.data(), routing_dim, scratch.routed.data());
-    for (float& value : scratch.routed) value = -value;  // a score is a negated inner product
-    return scratch.routed.data();
   }
 };
 

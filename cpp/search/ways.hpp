@@ -16,6 +16,10 @@ enum class Way : std::uint8_t { any, scan, look, sieve };
 inline double scan_ns(std::size_t row_bytes) {
   return 5.0 + 0.025 * static_cast<double>(row_bytes);
 }
+// The same where this many queries scan the same rows.
+inline double shared_scan_ns(std::size_t row_bytes, std::size_t n_sharing) {
+  return n_sharing < 4 ? scan_ns(row_bytes) : 1.5 + 0.01 * static_cast<double>(row_bytes);
+}
 inline double walk_ns(std::size_t row_bytes) { return 24.0 + scan_ns(row_bytes); }
 
 // Looking through a neighbour list takes as long as so many scores of a walk.
