@@ -77,7 +77,7 @@ class Current:
             yield self._with_room(state, state.living, n_more)
 
     def _with_room(self, state: IndexState, living: Living, n_more: int) -> Living:
-        if living.store.room < n_more:
+        if n_more:
             living.repair_beyond(MAX_DEAD)
         larger = living.grown(n_more)
         if larger.is_stale:
