@@ -48,9 +48,11 @@ if TYPE_CHECKING:  # serving never imports torch
 class RoutingIndex(Searching, Changing):
     """A similarity graph over vectors that answers queries.
 
-    Any number of threads may search, call `info` and `save`, also while another thread changes the
-    index: each call sees the index before the change or after it. Changes run one after another.
-    Ids are any distinct int64 other than −1.
+    Any number of threads may search, also while another thread changes the index. Searches see it
+    before or after `learn`, `refine`, `renumber` and `compress`. They can find every vector whose
+    `add` had returned when they began, and none whose `delete` had. Changes run one after another;
+    `save` and `info` of an index with changes in place take turns with them. Ids are any distinct
+    int64 other than −1.
 
     Args:
         base: the original vectors.
@@ -162,7 +164,7 @@ class RoutingIndex(Searching, Changing):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of all arrays in memory, inlined copies of routing vectors included."""
+        """Bytes of all arrays in memory; inlined copies and room for more vectors included."""
         return self._current.state.n_bytes
 
     def learn(
@@ -311,7 +313,8 @@ class RoutingIndex(Searching, Changing):
     ) -> Setting:
         """Find the cheapest limits, by beam width or by slack, that reach a recall@k.
 
-        Measured once, on the validation queries; `save` keeps the result.
+        Measured on the validation queries once, and again when vectors of more than a tenth of the
+        index have been added or deleted; `save` keeps the result.
 
         Args:
             recall: recall@k to reach, in (0, 1].
@@ -340,14 +343,19 @@ class RoutingIndex(Searching, Changing):
         return list(drifts.values())
 
     def info(self) -> dict[str, Any]:
-        """Summary of the index, as a dict of plain values."""
+        """Summary of the index, as a dict of plain values.
+
+        Of an index with changes in place it needs a copy. Settings measured before the changes are
+        left out.
+        """
         return info(self._current.described())
 
     def save(self, path: str | Path | None = None) -> None:
         """Write the index into a directory; if interrupted, the old one stays readable.
 
         If the directory holds this index as it was before vectors were added or deleted, only what
-        changed is written. When `save` has returned, the index survives a crash.
+        changed is written; changes wait meanwhile, searches do not. When `save` has returned, the
+        index survives a crash.
 
         Args:
             path: the directory; by default that of the last `save`, or of `load`.
@@ -382,7 +390,8 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
 
     Args:
         path: its directory.
-        mmap: map the arrays instead of reading them, so that processes share memory.
+        mmap: map the arrays instead of reading them, so that processes share memory. An index that
+            was saved with places of deleted vectors is read: call `compact` before `save`.
         verify: compare every array with its checksum, which reads all of it. Without it a damaged
             file may give wrong answers, but never a crash: ids and labels are always checked.
     """

@@ -26,9 +26,9 @@ N_NAMED = 5
 class Changing:
     """Vectors by their ids: added, deleted, replaced and read.
 
-    Calls that change an index run one after another. Searches do not wait for them: a search finds
-    every vector whose `add` had returned when it began, none twice, and none whose `delete` had
-    returned.
+    Calls that change an index run one after another. Searches do not wait for them: a search can
+    find every vector whose `add` had returned when it began, and answers with none twice and with
+    none whose `delete` had returned.
     """
 
     _current: Current
@@ -63,8 +63,8 @@ class Changing:
     def delete(self, ids: object) -> None:
         """Delete vectors; if one of the ids is unknown or repeated, nothing is deleted.
 
-        The vectors are no answers from now on. Their places in the graph are repaired later, when
-        enough of them have accumulated, and used again.
+        Searches that begin from now on do not answer with them. The graph is repaired around them
+        when enough have been deleted; their places are then used again.
         """
         wanted = checked_ids(ids)
         if not len(wanted):
@@ -75,7 +75,9 @@ class Changing:
     def update(self, ids: object, vectors: object, *, n_threads: int = 0) -> None:
         """Replace vectors; if one of the ids is unknown or repeated, nothing is changed.
 
-        A search that runs meanwhile finds each id once, with the old vector or the new one.
+        A search that runs meanwhile finds each id once, with the old vector or the new one. So the
+        call waits for searches that are running, for up to a second; one that lasts longer may miss
+        ids that are replaced.
 
         Args:
             ids: ids of the index [n], distinct.

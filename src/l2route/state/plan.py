@@ -32,8 +32,8 @@ class Asked(NamedTuple):
 class IndexPlan:
     """A search with everything fixed but the queries; any number of threads may share it.
 
-    It follows the index: what depends on the state of the index is prepared anew when that has
-    changed.
+    It follows the index: it is prepared anew when the state of the index was replaced, and with
+    `where` or `recall` also after a change in place.
     """
 
     __slots__ = ("_asked", "_current", "_prepared")

@@ -56,10 +56,10 @@ class Searching:
         Args:
             queries: [n_queries, dim], or one query [dim].
             k: answers per query; ids −1 and distances inf where fewer are found.
-            where: which vectors may be answers: a boolean array over rows, an array of ids or a
-                `filter`; or a list of these, one per query. Vectors that do not pass are walked
-                through, but are never answers and do not count for k, ef, slack and rerank. All k
-                are found if k pass, unless a budget ends the search before.
+            where: which vectors may be answers: an array of ids, a boolean array over the rows of
+                an index that has not been changed, or a `filter`; or a list of these, one per
+                query. Vectors that do not pass are never answers and do not count for k, ef, slack
+                and rerank. All k are found if k pass, unless a budget ends the search before.
             budget: distance computations per query in units of the original dimension, rerank and
                 projection included; never exceeded.
             ef: beam width, as in hnswlib and faiss.
@@ -93,7 +93,8 @@ class Searching:
     ) -> IndexPlan:
         """Prepare a search for queries that arrive one at a time; arguments as in `search`.
 
-        A plan follows the index: after a change it answers as `search` would.
+        A plan follows the index: after a change it answers as `search` would. For `where` give it a
+        `filter`: an array of ids is read again after a change, and refused if one of them is gone.
         """
         limits = Limits(budget, ef, slack, rerank)
         plan = IndexPlan(self._current, Asked(k, where, limits, recall, space, n_threads))
