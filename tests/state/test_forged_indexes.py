@@ -136,7 +136,10 @@ def forge_past(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None
 
 def forge_slots(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
     """Give or take ids of slots, repeat them, empty lists, and replace entry points."""
-    labels, lists = arrays["labels"].copy(), arrays["neighbors"].copy()
+    none = np.zeros(0)
+    labels, lists = arrays.get("labels", none).copy(), arrays.get("neighbors", none).copy()
+    if (labels.dtype, lists.dtype) != (np.int64, np.int32):
+        return
     some = np.array(rng.choices(range(max(1, len(labels))), k=rng.choice([1, 5, 50])))
     kind = rng.choice(["delete", "repeat", "cut off", "enter", "no entries"])
     if kind == "delete" and len(labels):

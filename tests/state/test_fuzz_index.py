@@ -63,15 +63,19 @@ def compressed_index() -> RoutingIndex:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> list[Files]:
-    """The files of four indexes: a small, a labelled, a compressed and a patched one."""
+    """The files of five indexes: a small, a labelled, a compressed, a patched and a lived one."""
     found = []
     labelled = small_index(labels=True)
-    for index in (small_index(labels=False), labelled, compressed_index(), labelled):
+    for index in (small_index(labels=False), labelled, compressed_index(), labelled, None):
         path = tmp_path_factory.mktemp("intact")
-        index.save(path)
+        if index is None:
+            lived_index(path)
+        else:
+            index.save(path)
         if len(found) == 3:
             patch_some_rows(path)
         found.append({file.name: file.read_bytes() for file in path.iterdir() if file.name != LOCK})
+    assert len(json.loads(found[4][META])["patches"]) == 2
     return found
 
 
@@ -81,6 +85,21 @@ def patch_some_rows(path: Path) -> None:
     some = np.array([0, 5, 69])
     names = ("vectors", "neighbors", "labels", "space0_rows")
     append_patch(saved, meta, Patch({name: (some, arrays[name][some]) for name in names}))
+
+
+def lived_index(path: Path) -> RoutingIndex:
+    """An index that lived in a directory: saved whole, then twice what changed."""
+    index = small_index(labels=True)
+    index = RoutingIndex(index.base, index.graph, index.spaces[1:2], index.labels)
+    index.compress("int8", space="original")
+    index.save(path)
+    index.add(np.ones((3, DIM)))
+    index.delete(index.ids[:20])
+    index.save()
+    index.add(np.eye(DIM))
+    index.update(index.ids[:4], np.eye(DIM)[:4] + 1)
+    index.save()
+    return index
 
 
 def array_names(files: Files) -> list[str]:
@@ -109,6 +128,22 @@ def set_values(files: Files, rng: random.Random) -> None:
     with np.errstate(over="ignore"):  # 3e38 overflows float16
         for _ in range(rng.choice([1, 1, 3, 10])):
             array.flat[rng.randrange(array.size)] = rng.choice(wild)
+    files[name] = array_file(array)
+
+
+def set_words(files: Files, rng: random.Random) -> None:
+    """Put numbers of four or eight bytes into a patch: row numbers, labels, ids or floats."""
+    patches = [name for name in array_names(files) if name.startswith("patch")]
+    if not patches:
+        return
+    name = rng.choice(patches)
+    array = read_array(files[name])
+    if array is None or array.dtype != np.uint8 or array.size < 8 or array.ndim != 1:
+        return
+    dtype = rng.choice(["<i4", "<i8"])
+    words = array[: len(array) // 8 * 8].view(dtype)
+    for _ in range(rng.choice([1, 1, 3, 10])):
+        words[rng.randrange(len(words))] = rng.choice([*wild_integers(N), *range(N + 10)])
     files[name] = array_file(array)
 
 
@@ -151,6 +186,7 @@ def edit_meta(files: Files, rng: random.Random) -> None:
 MUTATIONS: list[Callable[[Files, random.Random], None]] = [
     *(flip_bytes, cut, extend, swap, remove, shift, shift, set_shape, set_shape),
     *(set_values, set_values, set_values, set_values, edit_meta, edit_meta, edit_meta),
+    *(set_words, set_words),
 ]
 
 
