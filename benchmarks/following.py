@@ -32,7 +32,7 @@ from l2route.search.space import RoutingSpace
 
 def build(vectors: NDArray[np.float32], metric: str) -> RoutingIndex:
     """An index of the kind that all rows share."""
-    return RoutingIndex.build(vectors, metric, degree=16, entry=0, refine=False)
+    return RoutingIndex.build(vectors, metric, degree=16, entry=0, graph="nsw", refine=False)
 
 
 def learned(index: RoutingIndex, data: Dataset, arguments: argparse.Namespace) -> RoutingSpace:

@@ -50,7 +50,7 @@ def random_index(n: int, dim: int) -> RoutingIndex:
     rng = np.random.default_rng(0)
     spread = 1 / np.sqrt(1 + np.arange(dim))
     vectors = rng.normal(size=(n, dim)).astype(np.float32) * spread
-    return RoutingIndex.build(vectors, degree=16, entry=0, refine=False)
+    return RoutingIndex.build(vectors, degree=16, entry=0, graph="nsw", refine=False)
 
 
 def sample_queries(index: RoutingIndex, n: int) -> NDArray[np.float32]:

@@ -55,7 +55,7 @@ def cost_of(searcher: Searcher, validation: Validation, setting: Setting | None)
 def main() -> None:
     """Print a table for every file."""
     for data, base, validation in read_files(__doc__):
-        built = RoutingIndex.build(data.base, data.metric, refine=False)
+        built = RoutingIndex.build(data.base, data.metric, graph="nsw", refine=False)
         print(f"\n{data.name}: scored + reranked per query")
         print("| routing vectors | recall@10 | by beam | by slack |\n|---|---|---|---|")
         for compression in (None, *COMPRESSIONS[::-1]):

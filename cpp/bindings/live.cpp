@@ -179,17 +179,15 @@ void bind_live(nb::module_& m) {
       .def("slots_of", &slots_of, "ids"_a, "Slots of ids [n]; -1 for ids that are not there.")
       .def("take", &take, "ids"_a, "Slots for new ids [n].")
       .def(
-          "give_back",
-          [](PyStore& self, const Array<VertexId>& slots, const Array<std::int64_t>& ids) {
-            require(ids.shape(0) == slots.shape(0), "an id per slot");
-            self.store().give_back(slots_in(slots, self.store()), ids.data());
-          },
-          "slots"_a, "ids"_a, "Take back slots that nothing points to.")
-      .def("restore_ids", &on_slots<&Store::restore_ids>, "slots"_a,
-           "Ids return to these slots, whose labels they still are.")
+          "begin", [](PyStore& self, bool replaces) { self.store().begin(replaces); }, "replaces"_a,
+          "Begin an insertion, of new ids or of ids that are in other slots.")
+      .def(
+          "commit", [](PyStore& self) { self.store().commit(); },
+          "End an insertion; slots whose ids it has given to others are dead.")
+      .def(
+          "roll_back", [](PyStore& self) { self.store().roll_back(); },
+          "Undo an insertion that has begun and not ended; nothing otherwise.")
       .def("kill", &on_slots<&Store::kill>, "slots"_a, "Delete live slots.")
-      .def("retire", &on_slots<&Store::retire>, "slots"_a,
-           "Delete slots whose ids are in other slots by now.")
       .def(
           "await_searches",
           [](const PyStore& self, std::size_t most) {
@@ -197,8 +195,6 @@ void bind_live(nb::module_& m) {
                 [&](Pulse&) { self.store().await_searches(std::chrono::milliseconds(most)); });
           },
           "most"_a, "Wait until the searches that are running have ended, at most so many ms.")
-      .def("begin_update", [](PyStore& self) { self.store().begin_update(); })
-      .def("end_update", [](PyStore& self) { self.store().end_update(); })
       .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
            "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
       .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,

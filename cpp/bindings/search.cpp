@@ -115,12 +115,13 @@ class PyPlan {
   };
 
   template <class Tracer>
-  void answer(const Queries& queries, std::size_t n, const PyFilters& given, const Answers& answers,
+  void answer(const Queries& queries, std::size_t n, const PyFilters& given, Answers answers,
               std::vector<Tracer>& traces) const {
     std::vector<const Filter*> each = views_of(given, n, searcher_.graph.bottom.n);
     without_gil([&](Pulse& pulse) {
       check_queries(queries.data(), n, searcher_.dim, searcher_.is_cosine);
       const Visit visit(from_->store());
+      visit.watch(answers);
       if (each.empty() && visit.meets_dead()) each.push_back(&visit.live_slots());
       if (each.empty()) {
         searcher_.search_traced(queries.data(), n, limits_, n_threads_, answers, traces, pulse);
@@ -129,7 +130,6 @@ class PyPlan {
         FilteredSearch<Tracer>(searcher_, limits_, filters, answers)
             .search(queries.data(), n, n_threads_, traces, pulse);
       }
-      if (visit.may_have_seen_twice()) drop_repeated(answers, n, limits_.k);
     });
   }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "bindings/module.hpp"
 #include "bindings/searcher.hpp"
 #include "bindings/without_gil.hpp"
+#include "live/visit.hpp"
 #include "search/queries.hpp"
 #include "threads/parallel.hpp"
 
@@ -31,17 +33,21 @@ Filter pass_all(const Searcher& searcher) {
   return filter;
 }
 
-// Ids and distances of vertices; those whose label is −1 are left out.
+using Seen = std::unordered_set<std::int64_t>;
+
+// Ids and distances of vertices; those whose label is −1 are left out, and so are ids that were
+// seen before, which are in two slots of an index that changes.
 struct Answered {
   std::vector<std::int64_t> ids;
   std::vector<float> distances;
 
-  Answered(const Searcher& searcher, const Labels& labels, const std::vector<Key>& keys) {
+  Answered(const Searcher& searcher, const Labels& labels, const std::vector<Key>& keys,
+           Seen* seen) {
     Answers by_label{};
     if (labels) by_label.labels = labels->data();
     for (const Key key : keys) {
       const std::int64_t id = by_label.label_of(vertex_of(key));
-      if (id == -1) continue;
+      if (id == -1 || (seen != nullptr && !seen->insert(id).second)) continue;
       ids.push_back(id);
       distances.push_back(searcher.distance_of(score_of(key)));
     }
@@ -69,9 +75,10 @@ class PyStream {
     std::optional<Answered> answered;
     without_gil([&](Pulse& pulse) {
       const std::lock_guard lock(mutex_);
+      const Visit visit(from_->store());
       do {  // a page of deleted vertices is not the end
         stream_->next(count, pulse, page);
-        answered.emplace(from_->searcher(), labels_, page);
+        answered.emplace(from_->searcher(), labels_, page, visit.is_living() ? &seen_ : nullptr);
       } while (!page.empty() && answered->ids.empty());
     });
     return {copied(answered->ids), copied(answered->distances)};
@@ -83,6 +90,7 @@ class PyStream {
   const std::shared_ptr<const PyFilter> filter_;
   StreamScratch scratch_;
   std::optional<Stream> stream_;
+  Seen seen_;
   std::mutex mutex_;
 };
 
@@ -100,13 +108,15 @@ Within search_radius(const PySearcher& from, const Labels& labels, const Matrix<
   std::vector<std::optional<Answered>> found(n);
   without_gil([&](Pulse& pulse) {
     check_queries(queries.data(), n, searcher.dim, searcher.is_cosine);
+    const Visit visit(from.store());
     parallel_for(n, n_threads, pulse, [&](std::size_t i) {
       thread_local StreamScratch scratch;
       std::vector<Key> keys;
       const Filter& filter = filters.empty() ? all : *filters[filters.size() == 1 ? 0 : i];
       find_within(searcher, queries.data() + i * searcher.dim, filter, radii.data()[i], ef, scratch,
                   pulse, keys);
-      found[i].emplace(searcher, labels, keys);
+      Seen seen;
+      found[i].emplace(searcher, labels, keys, visit.is_living() ? &seen : nullptr);
     });
   });
   const auto offsets = offsets_of(found, [](const auto& each) { return each->ids.size(); });

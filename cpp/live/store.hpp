@@ -79,8 +79,14 @@ class Store {
     return found == slots_.end() ? kNone : found->second;
   }
 
-  // Gives a slot to a new id; there has to be room. Nothing points to it yet, and it has no label:
-  // what is written into its rows is for nobody to see.
+  // Begins an insertion: slots are taken, placed and published, then all of it is committed or
+  // rolled back. While ids are replaced, they are in two slots at once.
+  void begin(bool replaces) {
+    if (replaces) ++n_updates_;
+  }
+
+  // Gives a slot to an id; there has to be room. Nothing points to it yet, and it has no label: what
+  // is written into its rows is for nobody to see.
   VertexId take(std::int64_t id) {
     VertexId slot = static_cast<VertexId>(n_slots_);
     if (free_.empty()) {
@@ -89,24 +95,44 @@ class Store {
       slot = free_.back();
       free_.pop_back();
     }
+    renewed_[static_cast<std::size_t>(slot)] = 1;
+    taken_.emplace_back(id, slot);
     const std::unique_lock lock(mutex_);
-    slots_[id] = slot;
+    const auto [found, is_new] = slots_.try_emplace(id, slot);
+    if (!is_new) replaced_.push_back(std::exchange(found->second, slot));
     return slot;
   }
 
-  // Takes back slots that nothing points to, which were given to these ids.
-  void give_back(const std::vector<VertexId>& slots, const std::int64_t* ids) {
-    for (std::size_t i = slots.size(); i-- > 0;) {
-      forget(ids[i], slots[i]);
-      clear(slots[i]);
-      free_.push_back(slots[i]);
+  // Ends an insertion: slots whose ids are in other slots by now are dead. A search that saw only
+  // the old slot does not find the id any more: wait for such searches before.
+  void commit() {
+    n_dead_ += replaced_.size();
+    for (const VertexId slot : replaced_) {
+      set_label(slot, kNoId);
+      dead_.push_back(slot);
     }
+    end();
   }
 
-  // Ids return to these slots, whose labels they still are.
-  void restore_ids(const std::vector<VertexId>& slots) {
-    const std::unique_lock lock(mutex_);
-    for (const VertexId slot : slots) slots_[label(slot)] = slot;
+  // Undoes an insertion: published slots are dead, others free, and ids are where they were.
+  void roll_back() {
+    std::vector<VertexId> published;
+    for (auto taken = taken_.rbegin(); taken != taken_.rend(); ++taken) {
+      const auto [id, slot] = *taken;
+      forget(id, slot);
+      if (label(slot) == kNoId) {
+        clear(slot);
+        free_.push_back(slot);
+      } else {
+        published.push_back(slot);
+      }
+    }
+    kill(published);
+    {
+      const std::unique_lock lock(mutex_);
+      for (const VertexId slot : replaced_) slots_[label(slot)] = slot;
+    }
+    end();
   }
 
   // Deletes live slots: searches that begin from now on do not answer with them.
@@ -119,11 +145,6 @@ class Store {
     }
   }
 
-  // Between these two calls ids may be in two slots at once: in a new one, and in the one that
-  // `retire` is given.
-  void begin_update() { ++n_updates_; }
-  void end_update() { ++n_updates_; }
-
   // Waits until the searches that are running have ended, for a limited time.
   void await_searches(std::chrono::milliseconds most) const {
     const Readers::Epoch since = readers.now();
@@ -133,18 +154,8 @@ class Store {
     }
   }
 
-  // Deletes slots whose ids are in other slots by now. A search that saw only the old slot does not
-  // find the id any more: wait for such searches before.
-  void retire(const std::vector<VertexId>& slots) {
-    n_dead_ += slots.size();
-    for (const VertexId slot : slots) {
-      set_label(slot, kNoId);
-      dead_.push_back(slot);
-    }
-  }
-
   // Changes whenever ids begin or cease to be in two slots; odd while some may be.
-  std::uint64_t n_updates() const { return n_updates_.load(); }
+  const std::atomic<std::uint64_t>& n_updates() const { return n_updates_; }
 
   // Removes dead slots from the graph, as far as readers permit.
   void repair(const Rows& exact, float alpha, std::size_t n_threads, Pulse& pulse) {
@@ -205,6 +216,12 @@ class Store {
   }
 
  private:
+  void end() {
+    taken_.clear();
+    replaced_.clear();
+    if (n_updates_.load() % 2 == 1) ++n_updates_;
+  }
+
   void mend_tree(const Repair& repair) {
     if (dead_.empty()) return;
     repair.adopt(dead_);
@@ -261,7 +278,9 @@ class Store {
   VertexId root_ = kNone;  // of an empty graph, placed but not published
   mutable std::shared_mutex mutex_;  // of slots_
   std::unordered_map<std::int64_t, VertexId> slots_;
-  std::vector<VertexId> dead_;  // not adopted yet
+  std::vector<std::pair<std::int64_t, VertexId>> taken_;  // by the insertion that is going on
+  std::vector<VertexId> replaced_;  // slots whose ids it gives to others
+  std::vector<VertexId> dead_;      // not adopted yet
   Waiting adopted_, swept_;
   std::vector<VertexId> free_;
   std::atomic<std::size_t> n_dead_{0};

@@ -138,7 +138,7 @@ class FilteredSearch {
       task.way = is_done ? Way::any : next_way(task);
       if (task.way != Way::any) continue;
       QueryScratch& own = scratch[members[m]];
-      lanes[m]->frontier.best(searcher_.original ? limits_.rerank : limits_.k, own.walk.best);
+      lanes[m]->frontier.best(searcher_.n_taken(limits_, answers_), own.walk.best);
       count(task, batch.first + members[m]);
       searcher_.finish(own, own.walk.best, limits_, batch.first + members[m], answers_);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -45,6 +46,13 @@ struct Answers {
   std::int32_t* n_hops;
   std::int32_t* n_looked;
   const std::int64_t* labels = nullptr;  // labels of vertices; row numbers if null
+  // Of an index that changes: differs from `since`, or is odd, while a label may be there twice.
+  const std::atomic<std::uint64_t>* n_updates = nullptr;
+  std::uint64_t since = 0;
+
+  bool may_repeat() const {
+    return n_updates != nullptr && (since % 2 == 1 || n_updates->load() != since);
+  }
 
   std::int64_t label_of(VertexId vertex) const {
     return labels == nullptr ? vertex : __atomic_load_n(labels + vertex, __ATOMIC_RELAXED);
@@ -186,6 +194,12 @@ class Searcher {
     write(best, limits.k, i, answers);
   }
 
+  // Vertices to take from a frontier for k answers: more than k where some may be dropped.
+  std::size_t n_taken(const Limits& limits, const Answers& answers) const {
+    if (original) return limits.rerank;
+    return answers.n_updates == nullptr ? limits.k : 2 * limits.k;
+  }
+
   // Writes the answers of query i: the k best by true distance whose labels are not −1.
   void write(const std::vector<Key>& best, std::size_t k, std::size_t i,
              const Answers& answers) const {
@@ -193,9 +207,11 @@ class Searcher {
     float* const distances = answers.distances + i * k;
     std::size_t n_found = 0;
     for (std::size_t rank = 0; rank < best.size() && n_found < k; ++rank) {
-      ids[n_found] = answers.label_of(vertex_of(best[rank]));
-      distances[n_found] = distance_of(score_of(best[rank]));
-      n_found += ids[n_found] != -1;
+      const std::int64_t id = answers.label_of(vertex_of(best[rank]));
+      if (id == -1) continue;
+      if (answers.may_repeat() && std::find(ids, ids + n_found, id) != ids + n_found) continue;
+      ids[n_found] = id;
+      distances[n_found++] = distance_of(score_of(best[rank]));
     }
     std::fill(ids + n_found, ids + k, -1);
     std::fill(distances + n_found, distances + k, std::numeric_limits<float>::infinity());
@@ -250,7 +266,7 @@ class Searcher {
       answers.n_routing[at] = static_cast<std::int32_t>(lanes[i]->scorer.n_computed());
       answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
       answers.n_looked[at] = 0;
-      lanes[i]->frontier.best(original ? limits.rerank : limits.k, scratch[i].walk.best);
+      lanes[i]->frontier.best(n_taken(limits, answers), scratch[i].walk.best);
       finish(scratch[i], scratch[i].walk.best, limits, at, answers);
     }
   }

@@ -83,26 +83,22 @@ class Store:
     def take(self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
         """Slots for new ids [n]."""
 
-    def give_back(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
-        """Take back slots that nothing points to."""
+    def begin(self, replaces: bool) -> None:
+        """Begin an insertion, of new ids or of ids that are in other slots."""
 
-    def restore_ids(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
-        """Ids return to these slots, whose labels they still are."""
+    def commit(self) -> None:
+        """End an insertion; slots whose ids it has given to others are dead."""
+
+    def roll_back(self) -> None:
+        """Undo an insertion that has begun and not ended; nothing otherwise."""
 
     def kill(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
         """Delete live slots."""
-
-    def retire(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
-        """Delete slots whose ids are in other slots by now."""
 
     def await_searches(self, most: int) -> None:
         """
         Wait until the searches that are running have ended, at most so many ms.
         """
-
-    def begin_update(self) -> None: ...
-
-    def end_update(self) -> None: ...
 
     def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
         """Choose lists and parents of new slots; nothing leads to them yet."""

@@ -57,7 +57,7 @@ class Changing:
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows))
-            living.insert(rows, chosen, np.zeros(0, dtype=np.int32), threads)
+            living.insert(rows, chosen, replaces=False, n_threads=threads)
         return chosen
 
     def delete(self, ids: object) -> None:
@@ -91,8 +91,8 @@ class Changing:
             return
         self._check_encodes()
         with self._current.living(len(rows)) as living:
-            before = _slots_of(living, wanted)
-            living.insert(rows, wanted, before, threads)
+            _slots_of(living, wanted)  # refuses unknown ids
+            living.insert(rows, wanted, replaces=True, n_threads=threads)
 
     def _check_encodes(self) -> None:
         """Refuse spaces into which new vectors cannot be mapped."""

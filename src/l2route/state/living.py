@@ -175,75 +175,42 @@ class Living:
         return np.flatnonzero(self.labels[: self.store.n_slots] != -1)
 
     def insert(
-        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
+        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], replaces: bool, n_threads: int
     ) -> None:
         """Insert vectors; if that is interrupted, none of them is in the index.
 
         Args:
             vectors: [n, dim], scaled to unit length for cosine; there has to be room for them.
             ids: their ids, distinct [n].
-            before: slots that have these ids now and are to be deleted; empty for new ids.
+            replaces: whether the ids are in slots, which are then deleted; otherwise all are new.
             n_threads: threads; 0 for all cores.
         """
         self.mend_tree()
-        if len(before):
-            with self._step:  # a fork does not see ids in two slots
-                self._replace(vectors, ids, before, n_threads)
-        else:
-            self._insert_batches(vectors, ids, before, n_threads)
-        self._count(len(ids) + len(before))
-
-    def _replace(
-        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
-    ) -> None:
-        """Insert vectors under ids that are in other slots, and delete those."""
-        self.store.begin_update()
-        try:
-            self._insert_batches(vectors, ids, before, n_threads)
-            self.store.await_searches(MAX_WAIT)
-            self.store.retire(before)
-        finally:
-            self.store.end_update()
-
-    def _insert_batches(
-        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], before: Slots, n_threads: int
-    ) -> None:
-        done: list[Slots] = []
-        try:
-            for begin in range(0, len(ids), BATCH):
-                part = slice(begin, begin + BATCH)
-                with nullcontext() if len(before) else self._step:
-                    self._insert_batch(vectors[part], ids[part], before[part], n_threads, done)
-            if not len(before):
-                self.choose_entries()
-        except BaseException:
-            for begin, slots in zip(range(0, len(ids), BATCH), done, strict=False):
-                self.store.kill(slots)
-                self.store.restore_ids(before[begin : begin + BATCH])
-            raise
+        with self._step if replaces else nullcontext():  # a fork does not see ids in two slots
+            try:
+                self.store.begin(replaces)
+                for begin in range(0, len(ids), BATCH):
+                    part = slice(begin, begin + BATCH)
+                    with nullcontext() if replaces else self._step:
+                        self._insert_batch(vectors[part], ids[part], n_threads)
+                if replaces:
+                    self.store.await_searches(MAX_WAIT)
+                self.store.commit()
+            except BaseException:
+                self.store.roll_back()
+                raise
+        self._count(len(ids) * (1 + replaces))
+        self.choose_entries()
 
     def _insert_batch(
-        self,
-        vectors: NDArray[np.float32],
-        ids: NDArray[np.int64],
-        before: Slots,
-        n_threads: int,
-        done: list[Slots],
+        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], n_threads: int
     ) -> None:
         slots = self.store.take(ids)
-        try:
-            self.base.rows[slots, : self.base.dim] = vectors
-            self.store.place(slots, **self._how, n_threads=n_threads)
-            for space in self.spaces[1:]:
-                self._encode(space, slots)
-        except BaseException:
-            self.store.give_back(slots, ids)
-            self.store.restore_ids(before)
-            raise
-        try:
-            self.store.publish(slots, ids, **self._how, n_threads=n_threads)
-        finally:
-            done.append(slots)  # also if a signal arrived during the call, which does not stop it
+        self.base.rows[slots, : self.base.dim] = vectors
+        self.store.place(slots, **self._how, n_threads=n_threads)
+        for space in self.spaces[1:]:
+            self._encode(space, slots)
+        self.store.publish(slots, ids, **self._how, n_threads=n_threads)
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
         """Write the routing vectors and biases of new slots, whose lists are known."""

@@ -39,6 +39,8 @@ class IndexPlan:
     __slots__ = ("_asked", "_current", "_prepared")
 
     def __init__(self, current: Current, asked: Asked) -> None:
+        if asked.where is not None:  # by the ids that there are now
+            asked = asked._replace(where=filters_of(asked.where, current.state))
         self._current, self._asked = current, asked
         self._prepared: tuple[IndexState, int, Plan | PlansByBand] | None = None
 
