@@ -150,6 +150,29 @@ def test_labels_are_kept() -> None:
     assert (ids == answers(index, 60)).mean() > 0.999
 
 
+@pytest.mark.parametrize("space", ["original", "original-int8"])
+def test_an_index_that_has_lived_leaves_too(space: str) -> None:
+    """Ids of vectors that were added are in the export, deleted ones are not, at its recall."""
+    index = RoutingIndex.build(WORDS.base[:1500], degree=16, ids=np.arange(1500) * 2)
+    index.compress("int8")
+    index.add(WORDS.base[1500:], np.arange(500) * 2 + 1)
+    index.delete(index.ids[100:900])
+    updated, new = index.ids[:50], WORDS.base[100:150] * 1.5
+    index.update(updated, new)
+    exported = to_faiss(index, space=space)
+    assert exported.ntotal == len(index)
+    found, own = exported.search(WORDS.query, 10)[1], index.search(WORDS.query, 10, ef=100).ids
+    assert np.isin(found, index.ids).all()
+    vectors = index.vectors(index.ids)
+    truth = index.ids[exact_neighbors(vectors, WORDS.query, 10, "l2").ids]
+    recalls = [
+        np.mean([np.isin(*pair).mean() for pair in zip(answers, truth, strict=True)])
+        for answers in (found, own)
+    ]
+    assert recalls[0] > recalls[1] - 0.03 > 0.9
+    assert exported.search(new, 1)[1].ravel().tolist() == updated.tolist()
+
+
 def test_pca_spaces_leave_too() -> None:
     """A PCA space, which is scored by l2, can be exported."""
     index = RoutingIndex.build(

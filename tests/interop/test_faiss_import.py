@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from imported import DIM, ENTRIES, N, Rows, assert_entered_at, rows_of
 from l2route.graph.knn import knn_lists
 from l2route.interop.faiss_import import from_faiss, import_faiss
+from living import Model, check_answers, check_structure
 
 
 def faiss_hnsw(vectors: NDArray[np.float32], metric: int = faiss.METRIC_L2, m: int = 4) -> Any:
@@ -170,6 +171,18 @@ def test_every_vector_of_faiss_finds_itself(vectors: NDArray[np.float32], kind: 
     found = from_faiss(index).search(vectors, k=1, ef=N)
     assert found.ids[:, 0].tolist() == list(range(N))
     assert not found.distances.any()
+
+
+@pytest.mark.parametrize("make", [faiss_hnsw, faiss_nsg])
+def test_an_import_from_faiss_lives_on(vectors: NDArray[np.float32], make: Any) -> None:
+    """Vectors are added to an imported graph and deleted from it, and all are found."""
+    index, model = from_faiss(make(vectors)), Model()
+    model.put(np.arange(N), vectors)
+    model.put(index.add(vectors[:100] + 1), vectors[:100] + 1)
+    index.delete(np.arange(0, N, 3))
+    model.drop(np.arange(0, N, 3))
+    check_answers(index, model, vectors[:2])
+    check_structure(index)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from imported import DIM, ENTRIES, N, Rows, assert_entered_at, rows_of
 from l2route.data.vectors import METRICS, normalize
-from l2route.index import RoutingIndex
+from l2route.index import RoutingIndex, load
 from l2route.interop.hnswlib_import import HEADER, from_hnswlib, import_hnswlib
+from living import Model, check_answers, check_structure
 
 
 def hnswlib_index(
@@ -276,6 +277,45 @@ def test_mutated_hnswlib_files_are_no_danger(saved: bytes, tmp_path: Path) -> No
             content[at] = rng.choice([rng.randrange(256), 0, 255, content[at] ^ 1])
         n_taken += check_damaged(tmp_path / "index", bytes(content)) is not None
     assert 20 < n_taken < 380  # damaged vectors are not detected, damaged links are
+
+
+def test_an_import_with_deletions_lives_on(vectors: NDArray[np.float32], tmp_path: Path) -> None:
+    """Elements marked as deleted are not taken; others come and go, and all are found."""
+    source = hnswlib_index(vectors, labels=np.arange(N) * 3)
+    for element in range(0, N, 4):
+        source.mark_deleted(3 * element)
+    index = from_hnswlib(source)
+    model = Model()
+    kept = np.flatnonzero(np.arange(N) % 4)
+    model.put(3 * kept, vectors[kept])
+    index.save(tmp_path)
+    model.put(index.add(vectors[:100] + 1), vectors[:100] + 1)
+    for gone in (index.ids[:50], index.ids[-20:]):
+        index.delete(gone)
+        model.drop(gone)
+    index.add(vectors[:1], [0])  # the id of a deleted element
+    model.put(np.array([0]), vectors[:1])
+    index.save()
+    for each in (index, load(tmp_path)):
+        check_answers(each, model, vectors[:2])
+        check_structure(each)
+
+
+def test_vertices_out_of_reach_are_found_once_an_import_changes(tmp_path: Path) -> None:
+    """Elements that hnswlib cannot reach are connected by the first change, and saved so."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(N, DIM)).astype(np.float32)
+    vectors += 100 * rng.normal(size=(20, DIM)).astype(np.float32)[rng.integers(0, 20, N)]
+    index = from_hnswlib(hnswlib_index(vectors, m=2))
+    assert index.info()["graph"]["n_unreachable"] > 0
+    index.save(tmp_path)
+    model = Model()
+    model.put(np.arange(N), vectors)
+    model.put(index.add(vectors[:1]), vectors[:1])
+    index.save()
+    for each in (index, load(tmp_path)):
+        assert each.info()["graph"]["n_unreachable"] == 0
+        check_answers(each, model, vectors[:2])
 
 
 def test_a_label_that_means_no_answer_is_refused() -> None:

@@ -14,6 +14,7 @@ from l2route.files.memory import aligned
 from l2route.graph.build import DEGREE
 from l2route.graph.entry import N_ENTRIES
 from l2route.graph.graph import Graph, compact_rows, mapped_ids
+from l2route.rewiring.connect import connect_graph
 from l2route.search.base import BaseVectors
 from l2route.search.layout import aligned_rows, padded_dim
 from l2route.search.space import RoutingSpace
@@ -22,6 +23,8 @@ from l2route.state.buffers import capacity_for, widened, with_room
 from l2route.state.living import MAX_ENTRIES, Counts, Living
 from l2route.state.state import IndexState
 
+MIN_WIDTH = 2
+"""Fewest neighbours of a vertex for which there has to be room."""
 BLOCK = 65_536
 """Vectors that are compared at a time."""
 
@@ -30,17 +33,21 @@ def living_state(state: IndexState) -> IndexState:
     """The same index in buffers with room for more vectors.
 
     Upper layers are given up: searches then enter at the vertices of the topmost ones. Copies of
-    neighbours' vectors are given up too.
+    neighbours' vectors are given up too. Vertices that could not be reached, which other libraries'
+    graphs may have, are connected.
     """
     labels = state.labels
     if labels is None:
         labels = np.arange(state.graph.n_vertices, dtype=np.int64)
     n, width = state.graph.neighbors.shape
-    if n <= width + 1:
-        width = max(width, DEGREE)  # the lists of a small graph are as short as the graph
-    neighbors, entries = widened(state.graph.neighbors, width), _flat_entries(state.graph)
+    is_small = n <= width + 1  # its lists are as short as the graph
+    lists = widened(state.graph.neighbors, max(width, DEGREE if is_small else MIN_WIDTH))
+    flat = connect_graph(Graph(lists, _flat_entries(state.graph)), state.base)
     counts = Counts(next_id=max(state.next_id, int(labels.max()) + 1))
-    return served(reopened(state.base, state.spaces[1:], neighbors, entries, labels, counts), state)
+    living = reopened(state.base, state.spaces[1:], flat.neighbors, flat.entries, labels, counts)
+    changed = np.flatnonzero((flat.neighbors != lists).any(axis=1)).astype(np.int32)
+    living.store.note_changes(changed, changed[:0])
+    return served(living, state)
 
 
 def reopened(
