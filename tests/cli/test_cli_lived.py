@@ -26,7 +26,7 @@ def test_an_index_that_has_lived_is_described_and_searched(workdir: Path, run: R
     code, out, errors = run("info words.l2r --json")
     assert code == 0, errors
     assert json.loads(out)["n_vertices"] == 300
-    code, _, errors = run("search words.l2r data.npz:query -k 5 --ef 64 -o found.npz")
+    code, _, errors = run("search words.l2r --queries data.npz:query -k 5 --ef 64 -o found.npz")
     assert code == 0, errors
     queries = np.load(workdir / "data.npz")["query"]
     found = np.load(workdir / "found.npz")["ids"]
@@ -55,6 +55,6 @@ def test_an_empty_index_is_described_and_searched(workdir: Path, run: Run) -> No
     code, out, errors = run("info none.l2r --json")
     assert code == 0, errors
     assert json.loads(out)["n_vertices"] == 0
-    code, _, errors = run("search none.l2r data.npz:query -k 5 --ef 64 -o found.npz")
+    code, _, errors = run("search none.l2r --queries data.npz:query -k 5 --ef 64 -o found.npz")
     assert code == 0, errors
     assert (np.load(workdir / "found.npz")["ids"] == -1).all()

@@ -161,15 +161,11 @@ def test_an_index_that_has_lived_leaves_too(space: str) -> None:
     index.update(updated, new)
     exported = to_faiss(index, space=space)
     assert exported.ntotal == len(index)
-    found, own = exported.search(WORDS.query, 10)[1], index.search(WORDS.query, 10, ef=100).ids
+    found = exported.search(WORDS.query, 10)[1]
     assert np.isin(found, index.ids).all()
-    vectors = index.vectors(index.ids)
-    truth = index.ids[exact_neighbors(vectors, WORDS.query, 10, "l2").ids]
-    recalls = [
-        np.mean([np.isin(*pair).mean() for pair in zip(answers, truth, strict=True)])
-        for answers in (found, own)
-    ]
-    assert recalls[0] > recalls[1] - 0.03 > 0.9
+    truth = index.ids[exact_neighbors(index.vectors(index.ids), WORDS.query, 10, "l2").ids]
+    recall = np.mean([np.isin(*pair).mean() for pair in zip(found, truth, strict=True)])
+    assert recall > 0.97
     assert exported.search(new, 1)[1].ravel().tolist() == updated.tolist()
 
 

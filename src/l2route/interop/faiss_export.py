@@ -73,8 +73,12 @@ def to_faiss(
     rerank = ef if rerank is None else rerank
     if not 1 <= rerank <= ef:
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
-    export = _assembled(index, space, ef, rerank)
-    _check_answers(export, index, space, ef, rerank)
+    # without the unused rows of an index that has changed, and searched as faiss does: by a walk
+    constant = RoutingIndex(
+        index.base, index.graph, index.spaces[1:], index.labels, index.validation
+    )
+    export = _assembled(constant, space, ef, rerank)
+    _check_answers(export, constant, space, ef, rerank)
     return export
 
 
