@@ -12,7 +12,9 @@ from beam_search_twin import Slack, check_found, random_graph
 from filtered_twin import best_passing, look_search, sieve_search, slack_sieve_search
 from l2route import _core
 from l2route.graph.graph import Graph
+from l2route.data.vectors import Metric
 from l2route.search.base import BaseVectors, Scorer
+from l2route.search.codes import compress_space, to_float16
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher, Way
@@ -225,6 +227,32 @@ def test_filters_of_queries_are_independent(seed: int, n_queries: int, way: Way)
         alone = searcher.search(query, 5, limits=Limits(ef=20), filters=[filters[i]], way=way)
         assert together.ids[i].tolist() == alone.ids[0].tolist()
         assert together.n_routing[i] == alone.n_routing[0]
+
+
+@pytest.mark.parametrize("simd", _core.simd_levels())
+@pytest.mark.parametrize("element", ["float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
+def test_scans_together_equal_scans_alone(simd: str, element: str, metric: Metric) -> None:
+    """Queries that scan the same rows get the answers of separate scans, to the last bit."""
+    rng = np.random.default_rng(0)
+    for n_queries, dim, share, k in ((2, 3, 1.0, 5), (7, 40, 0.5, 12), (37, 100, 0.9, 20)):
+        base = BaseVectors.of(rng.normal(size=(400, dim)), metric)
+        base = to_float16(base) if element == "float16" else base
+        space = original_space(base)
+        if element in ("int8", "int4"):
+            space = compress_space(space, element)
+        searcher = Searcher(random_graph(rng, 400, 6, 0), space, base, simd=simd)
+        queries = rng.normal(size=(n_queries, dim)).astype(np.float32)
+        passes = core_filter(rng.random(400) < share)
+        for scan_rerank in (0, 30):
+            plan = searcher.plan(
+                k, limits=Limits(ef=k), filters=[passes], way="scan", scan_rerank=scan_rerank
+            )
+            together = plan(queries)
+            alone = [plan(query) for query in queries]
+            assert together.ids.tolist() == [each.ids[0].tolist() for each in alone]
+            assert together.distances.tolist() == [each.distances[0].tolist() for each in alone]
+            assert together.n_work.tolist() == [each.n_work[0] for each in alone]
 
 
 @given(seed=st.integers(0, 2**32 - 1), way=st.sampled_from([*WAYS, "any"]))

@@ -105,6 +105,52 @@ def test_filters_follow_changes() -> None:
         assert index.search(QUERIES, 5, ef=N, where=each).ids.tolist() == wanted
 
 
+@given(seed=st.integers(0, 2**32 - 1), steps=st.lists(st.sampled_from("adurg"), max_size=12))
+def test_filters_follow_a_living_index(seed: int, steps: list[str]) -> None:
+    """Filters that were used before changes pass the same ids after, in whatever slots they are."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.normal(size=(60, 3)).astype(np.float32)
+    index = RoutingIndex.build(vectors, degree=6, ef_construction=20)
+    first, second = (rng.choice(60, 25, replace=False) for _ in range(2))
+    a, b = index.filter(first), index.filter(second)
+    both = {"a": a, "a & b": a & b, "a | b": a | b, "~a": ~a, "b & ~a": b & ~a}
+    gone = list[int]()
+    for step in steps:
+        if step == "a":
+            index.add(rng.normal(size=(rng.integers(1, 4), 3)))
+        elif step == "g":
+            index.add(rng.normal(size=(100, 3)))
+        elif step == "r" and gone:
+            index.add(rng.normal(size=(1, 3)), [gone.pop()])
+        elif step == "u":
+            index.update([int(rng.choice(index.ids))], rng.normal(size=(1, 3)))
+        elif step == "d" and len(index) > 5:
+            gone.append(int(rng.choice(index.ids)))
+            index.delete([gone[-1]])
+        ids = index.ids
+        in_a, in_b = np.isin(ids, first), np.isin(ids, second)
+        wanted = [in_a, in_a & in_b, in_a | in_b, ~in_a, in_b & ~in_a]
+        for (name, each), passing in zip(both.items(), wanted, strict=True):
+            found = index.search(vectors[0], len(ids), ef=len(ids), where=each).ids
+            assert sorted(found[found >= 0].tolist()) == sorted(ids[passing].tolist()), name
+            assert each.count(index._current.state) == passing.sum()
+
+
+def test_masks_of_a_living_index_are_over_its_ids() -> None:
+    """A boolean array is over `ids`, also after vectors were added, deleted and replaced."""
+    rng = np.random.default_rng(6)
+    index = RoutingIndex.build(rng.normal(size=(80, 3)), degree=6, ef_construction=20)
+    index.add(rng.normal(size=(50, 3)))
+    index.delete(np.arange(10, 40))
+    index.update([3, 90], rng.normal(size=(2, 3)))
+    index.add(rng.normal(size=(7, 3)))
+    mask = rng.random(len(index)) < 0.4
+    found = index.search(np.zeros(3), len(index), ef=len(index), where=mask).ids[0]
+    assert sorted(found[found >= 0].tolist()) == sorted(index.ids[mask].tolist())
+    with pytest.raises(ValueError, match=r"expected a boolean array \[107\], got \[108\]"):
+        index.search(np.zeros(3), 5, where=np.ones(108, dtype=bool))
+
+
 def test_filters_of_each_query() -> None:
     """A list of filters, masks and ids has one for each query."""
     index = LABELLED

@@ -12,6 +12,8 @@ from l2route import _core
 
 Words = NDArray[np.uint64]
 """A packed bitmap: bit v of word v // 64 is that of slot v."""
+Ids = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 class Slots(Protocol):
@@ -33,8 +35,15 @@ class Slots(Protocol):
     def is_living(self) -> bool:
         """Whether labels may become −1 at any time, so that searches have to look at them."""
 
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of the vectors, in the order of their slots [n]."""
+
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of the vectors with these ids [n]; −1 for ids that there are not."""
+
+    def added_since(self, version: int) -> NDArray[np.int64] | None:
+        """Ids added since a version; None if there were other changes, or if it is not known."""
 
 
 class _Evaluated(NamedTuple):
@@ -47,12 +56,8 @@ class _Evaluated(NamedTuple):
     core: _core.Filter
 
     def is_of(self, slots: Slots) -> bool:
-        """Whether slots have the ids that they had when the filter was evaluated."""
-        return (
-            self.labels is slots.labels
-            and self.version == slots.version
-            and self.n_slots == slots.n_slots
-        )
+        """Whether the slots are those that the filter was evaluated for, changed or not."""
+        return self.labels is slots.labels and self.n_slots == slots.n_slots
 
 
 class Filter:
@@ -60,29 +65,38 @@ class Filter:
 
     `a & b`, `a | b` and `~a` are filters too. A filter follows the index: a vector keeps passing
     when rows are renumbered, stops when it is deleted, and vectors added later pass `~a` but not
-    `a`. It is packed into a bitmap when it is first used, and again when the index has changed.
+    `a`. It is packed into a bitmap when it is first used, and again when the index has changed,
+    unless vectors were added that do not pass.
 
     Made by `RoutingIndex.filter`.
     """
 
-    __slots__ = ("_evaluate", "_evaluated")
+    __slots__ = ("_evaluate", "_evaluated", "_has")
 
-    def __init__(self, evaluate: Callable[[Slots], Words]) -> None:
-        self._evaluate = evaluate
+    def __init__(self, evaluate: Callable[[Slots], Words], has: Callable[[Ids], Mask]) -> None:
+        self._evaluate, self._has = evaluate, has
         self._evaluated: _Evaluated | None = None
 
     def __and__(self, other: Filter) -> Filter:
         if not isinstance(other, Filter):
             return NotImplemented
-        return Filter(lambda slots: self.words(slots) & other.words(slots))
+        return Filter(
+            lambda slots: self.words(slots) & other.words(slots),
+            lambda ids: self._has(ids) & other._has(ids),
+        )
 
     def __or__(self, other: Filter) -> Filter:
         if not isinstance(other, Filter):
             return NotImplemented
-        return Filter(lambda slots: self.words(slots) | other.words(slots))
+        return Filter(
+            lambda slots: self.words(slots) | other.words(slots),
+            lambda ids: self._has(ids) | other._has(ids),
+        )
 
     def __invert__(self) -> Filter:
-        return Filter(lambda slots: ~self.words(slots) & _used(slots))
+        return Filter(
+            lambda slots: ~self.words(slots) & _used(slots), lambda ids: ~self._has(ids)
+        )
 
     def words(self, slots: Slots) -> Words:
         """The bitmap over the slots of an index."""
@@ -98,12 +112,19 @@ class Filter:
 
     def _of(self, slots: Slots) -> _Evaluated:
         known = self._evaluated  # one read: other threads may replace it
-        if known is None or not known.is_of(slots):
-            labels, version = slots.labels, slots.version
-            words = self._evaluate(slots)
-            core = _core.Filter(words, slots.n_slots, labels if slots.is_living else None)
-            known = _Evaluated(slots.n_slots, labels, version, words, core)
-            self._evaluated = known
+        labels, version = slots.labels, slots.version
+        if known is not None and known.is_of(slots):
+            if known.version == version:
+                return known
+            added = slots.added_since(known.version)
+            if added is not None and not self._has(added).any():  # slots they took had no bit
+                known = known._replace(version=version)
+                self._evaluated = known
+                return known
+        words = self._evaluate(slots)
+        core = _core.Filter(words, slots.n_slots, labels if slots.is_living else None)
+        known = _Evaluated(slots.n_slots, labels, version, words, core)
+        self._evaluated = known
         return known
 
 
@@ -154,26 +175,14 @@ def _is_several(item: object) -> bool:
     return isinstance(item, (Filter, Sequence)) or getattr(item, "ndim", 0) > 0
 
 
-def _ids_of_mask(mask: NDArray[np.bool_], slots: Slots) -> NDArray[np.int64]:
-    labels = slots.labels
-    if slots.is_living and labels is not None:
-        labels = ids_in(labels)
-    n_rows = slots.n_slots if labels is None else len(labels)
-    if len(mask) != n_rows:
-        raise ValueError(f"expected a boolean array [{n_rows}], got [{len(mask)}]")
-    rows = np.flatnonzero(mask)
-    return rows if labels is None else np.sort(labels[rows])
+def _ids_of_mask(mask: Mask, slots: Slots) -> Ids:
+    ids = slots.ids
+    if len(mask) != len(ids):
+        raise ValueError(f"expected a boolean array [{len(ids)}], got [{len(mask)}]")
+    return np.sort(ids[mask])
 
 
-def ids_in(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The ids among the labels of slots, in their order; those of unused slots are −1."""
-    labels = labels.copy()
-    _, first = np.unique(labels, return_index=True)  # one being replaced is there twice
-    ids: NDArray[np.int64] = labels[np.sort(first[labels[first] != -1])]
-    return ids
-
-
-def _of_ids(ids: NDArray[np.int64]) -> Filter:
+def _of_ids(ids: Ids) -> Filter:
     """The vectors with these ids, ascending."""
 
     def evaluate(slots: Slots) -> Words:
@@ -182,7 +191,13 @@ def _of_ids(ids: NDArray[np.int64]) -> Filter:
         mask[found[found >= 0]] = True
         return packed(mask)
 
-    return Filter(evaluate)
+    def has(asked: Ids) -> Mask:
+        places = np.searchsorted(ids, asked)
+        known = places < len(ids)
+        known[known] = ids[places[known]] == asked[known]
+        return known
+
+    return Filter(evaluate, has)
 
 
 def _used(slots: Slots) -> Words:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 from l2route.search.encode import check_encodes
-from l2route.search.filter import ids_in
 from l2route.search.searcher import MAX_THREADS
 from l2route.state.current import Current
 from l2route.state.living import Living
@@ -124,12 +123,7 @@ class Changing:
     @property
     def ids(self) -> Ids:
         """The ids of all vectors, in the order of the rows of `base` [n]."""
-        state = self._current.state
-        if state.living is not None:
-            return ids_in(state.living.labels)
-        if state.labels is not None:
-            return state.labels.copy()
-        return np.arange(state.graph.n_vertices, dtype=np.int64)
+        return self._current.state.ids
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.ids.tolist())

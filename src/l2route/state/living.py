@@ -47,6 +47,9 @@ MAX_STALE = 0.2
 vertices whose surroundings have changed lose half of what learning gained."""
 MIN_REPAIRED = 64
 """Fewest dead slots worth a repair, which reads all neighbour lists."""
+MAX_ADDITIONS = 64
+"""Changes that filters can follow without being evaluated anew, if they only added vectors."""
+NO_IDS = np.zeros(0, dtype=np.int64)
 
 MAX_WAIT = 1000
 """Milliseconds that an update waits for searches that began before it: one that lasts longer may
@@ -96,6 +99,7 @@ class Living:
         self.arrays, self.entries, self.counts = arrays, entries, counts
         self.labels: NDArray[np.int64] = arrays["labels"]
         self._step = Step()
+        self._additions: tuple[tuple[int, NDArray[np.int64]], ...] = ()  # versions and new ids
         self.store = _core.Store(
             lists=arrays["neighbors"],
             parents=arrays["parents"],
@@ -170,6 +174,12 @@ class Living:
         self.store.note_changes(live[:0], live)
         self.counts.n_since_encoded = 0
 
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of the vectors, in the order of their slots."""
+        labels = self.labels.copy()
+        _, first = np.unique(labels, return_index=True)  # a vector being replaced is there twice
+        return np.asarray(labels[np.sort(first[labels[first] != -1])])
+
     def live(self) -> NDArray[np.int64]:
         """Live slots, ascending."""
         return np.flatnonzero(self.labels[: self.store.n_slots] != -1)
@@ -198,8 +208,9 @@ class Living:
                 self.store.commit()
             except BaseException:
                 self.store.roll_back()
+                self._note(None, 0)  # filters may have seen the slots
                 raise
-        self._count(len(ids) * (1 + replaces))
+        self._note(None if replaces else ids, len(ids) * (1 + replaces))
         self.choose_entries()
 
     def _insert_batch(
@@ -223,7 +234,7 @@ class Living:
         """Delete live slots."""
         with self._step:
             self.store.kill(slots)
-            self._count(len(slots))
+            self._note(None, len(slots))
         self.repair_beyond(MAX_DEAD_AFTER_DELETION, n_threads)
 
     def repair_beyond(self, share: float, n_threads: int = 0) -> None:
@@ -236,6 +247,22 @@ class Living:
         """Remove dead slots from the graph, as far as searches that are running permit."""
         with self._step:
             self.store.repair(self._exact, alpha=ALPHA, n_threads=n_threads)
+
+    def _note(self, added: NDArray[np.int64] | None, n: int) -> None:
+        """Count a change of n vectors; `added` has their ids if they are new ones, or is None."""
+        self.counts.n_changed += n
+        self.counts.n_since_encoded += n
+        version = self.counts.version + 1
+        kept = () if added is None else (*self._additions, (version, added))
+        self._additions = kept[-MAX_ADDITIONS:]
+        self.counts.version = version
+
+    def added_since(self, version: int) -> NDArray[np.int64] | None:
+        """Ids added since a version; None if there were other changes, or too many."""
+        additions = self._additions  # one read: a change may replace them
+        if not additions or additions[0][0] > version + 1:
+            return None
+        return np.concatenate([ids for after, ids in additions if after > version] or [NO_IDS])
 
     def mend_tree(self) -> None:
         """Give live parents to the children of dead slots."""
@@ -255,11 +282,6 @@ class Living:
         others = chosen[~np.isin(chosen, roots)]
         self.store.set_entries(np.concatenate([roots, others]).astype(np.int32)[:MAX_ENTRIES])
         self.counts.n_when_entered = len(live)
-
-    def _count(self, n: int) -> None:
-        self.counts.n_changed += n
-        self.counts.n_since_encoded += n
-        self.counts.version += 1
 
 
 def _longest_square(rows: NDArray[Any]) -> float:

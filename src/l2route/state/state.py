@@ -144,6 +144,19 @@ class IndexState:
         """While this exists and is not closed, slots that are seen keep their vectors."""
         return nullcontext() if self.living is None else _core.Reading(self.living.store)
 
+    @property
+    def ids(self) -> NDArray[np.int64]:
+        """Ids of the vectors, in the order of their rows [n]; a copy."""
+        if self.living is not None:
+            return self.living.ids()
+        if self.labels is not None:
+            return self.labels.copy()
+        return np.arange(self.n_slots, dtype=np.int64)
+
+    def added_since(self, version: int) -> NDArray[np.int64] | None:
+        """Ids added since a version; None if there were other changes, or if it is not known."""
+        return None if self.living is None else self.living.added_since(version)
+
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row numbers of the vectors with these ids [n]; −1 for ids that there are not."""
         if self.living is not None:
