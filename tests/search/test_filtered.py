@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from beam_search_twin import Slack, check_found, random_graph
 from filtered_twin import best_passing, look_search, sieve_search, slack_sieve_search
 from l2route import _core
-from l2route.graph.graph import Graph
 from l2route.data.vectors import Metric
+from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors, Scorer
 from l2route.search.codes import compress_space, to_float16
 from l2route.search.layout import pad_rows

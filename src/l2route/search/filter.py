@@ -94,9 +94,7 @@ class Filter:
         )
 
     def __invert__(self) -> Filter:
-        return Filter(
-            lambda slots: ~self.words(slots) & _used(slots), lambda ids: ~self._has(ids)
-        )
+        return Filter(lambda slots: ~self.words(slots) & _used(slots), lambda ids: ~self._has(ids))
 
     def words(self, slots: Slots) -> Words:
         """The bitmap over the slots of an index."""

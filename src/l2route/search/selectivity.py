@@ -24,9 +24,13 @@ FEW = 10
 """A band of at most so many times k vectors is scanned."""
 MARGIN = 0.6
 """Share of the missing recall that settings may leave under the filters they are measured under,
-since filters that are correlated with the query are harder than those that pass at random."""
+which are few."""
+N_CELLS, N_FAR = 256, 32
+"""Cells that vectors are divided into, and filters that pass the cells farthest from a query."""
+FAR_SHARE = 100
+"""Each of these filters is measured on so small a part of the validation queries: the nearest."""
 SEED = 0
-"""Seed of the filters that settings are measured under: vectors pass at random."""
+"""Seed of the filters that settings are measured under."""
 
 
 def band_of(share: float) -> float:
@@ -58,36 +62,100 @@ def calibrate_filtered(
     walk_ns = plain.n_work * _core.walk_ns(routing)
     if share * n <= FEW * plain.k or scan_ns <= walk_ns:
         return replace(plain, share=share, scan_rerank=scan_rerank)
-    passes = np.random.default_rng(SEED).random(n) < share
-    setting = _calibrate_walk(
-        searcher, few, replace(plain, target=target), passes, share, n_threads
+    asked = replace(plain, target=target)
+    own, masks = _at_random(searcher, few, share)
+    under = _under(masks, share)
+    far, far_masks = _from_afar(searcher, few, share)
+    settings = [
+        _calibrate_walk(searcher, own, asked, under, n_threads),
+        _calibrate_walk(searcher, far, asked, _under(far_masks, share), n_threads),
+    ]
+    known = [each for each in settings if each is not None]
+    if len(known) < len(settings):  # a walk is never faster than a scan
+        return replace(plain, share=share, n_work=n, scan_rerank=scan_rerank)
+    widest = _widest(known)
+    found = searcher.search(
+        own.queries, plain.k, limits=widest.limits, filters=under.filters, way=under.way
     )
-    return replace(setting, target=plain.target, scan_rerank=scan_rerank)
+    n_work = round(float(found.n_work.mean()))
+    return replace(widest, target=plain.target, n_work=n_work, scan_rerank=scan_rerank)
+
+
+def _widest(settings: list[Setting]) -> Setting:
+    """The setting whose walks are longest, with the largest rerank and the least recall of all."""
+    return replace(
+        max(settings, key=lambda each: each.slack or each.ef or 0),
+        rerank=max(each.rerank for each in settings),
+        recall=min(each.recall for each in settings),
+    )
+
+
+Masks = list[NDArray[np.bool_]]
+
+
+def _at_random(
+    searcher: Searcher, validation: Validation, share: float
+) -> tuple[Validation, Masks]:
+    """The queries, and one filter for all that passes vectors at random."""
+    passes = np.random.default_rng(SEED).random(len(searcher.base.rows)) < share
+    return _judged(searcher, validation, [np.arange(len(validation.queries))], [passes]), [passes]
+
+
+def _from_afar(
+    searcher: Searcher, validation: Validation, share: float
+) -> tuple[Validation, Masks]:
+    """Groups of nearby queries, and for each query a filter that passes what is far from them.
+
+    Vectors belong to the nearest of a few that are drawn. Such cells pass from the farthest on.
+    """
+    rng, base = np.random.default_rng(SEED), searcher.base
+    vectors, queries = base.vectors(), validation.queries
+    drawn = rng.choice(len(vectors), min(N_CELLS, len(vectors)), replace=False)
+    cells = exact_neighbors(vectors[drawn], vectors, 1, base.metric).ids[:, 0]
+    members, masks = [], []
+    for centre in rng.choice(len(queries), min(N_FAR, len(queries)), replace=False):
+        query = queries[centre : centre + 1]
+        order = exact_neighbors(vectors[drawn], query, len(drawn), base.metric).ids[0]
+        ranks = np.argsort(np.argsort(order)[cells], kind="stable")
+        passes = np.zeros(len(vectors), dtype=np.bool_)
+        passes[ranks[len(vectors) - max(1, round(share * len(vectors))) :]] = True
+        n_near = -(-len(queries) // FAR_SHARE)
+        members.append(exact_neighbors(queries, query, n_near, base.metric).ids[0])
+        masks.append(passes)
+    own = _judged(searcher, validation, members, masks)
+    return own, [mask for mask, each in zip(masks, members, strict=True) for _ in each]
+
+
+def _judged(
+    searcher: Searcher, validation: Validation, members: list[NDArray[np.int64]], masks: Masks
+) -> Validation:
+    """Groups of queries with their true neighbours among what passes."""
+    base, depth, neighbors = searcher.base, validation.neighbors.shape[1], []
+    for group, passes in zip(members, masks, strict=True):
+        rows = np.flatnonzero(passes)
+        queries = validation.queries[group]
+        truth = exact_neighbors(base.vectors()[rows], queries, min(depth, len(rows)), base.metric)
+        neighbors.append(rows[truth.ids].astype(np.int32))
+    shortest = min(each.shape[1] for each in neighbors)
+    joined = np.concatenate([each[:, :shortest] for each in neighbors])
+    return Validation(validation.queries[np.concatenate(members)], joined)
+
+
+def _under(masks: Masks, share: float) -> Under:
+    """Filters of masks, of which those of neighbouring queries may be the same."""
+    cores = {id(mask): _core.Filter(packed(mask), len(mask)) for mask in masks}
+    way: Way = "sieve" if share >= _core.SIEVE_SHARE else "look"
+    return Under([cores[id(mask)] for mask in masks], way, share)
 
 
 def _calibrate_walk(
-    searcher: Searcher,
-    validation: Validation,
-    plain: Setting,
-    passes: NDArray[np.bool_],
-    share: float,
-    n_threads: int,
-) -> Setting:
-    """The cheapest walk under a filter; one that is never faster than a scan if none suffices."""
-    way: Way = "sieve" if share >= _core.SIEVE_SHARE else "look"
-    under = Under([_core.Filter(packed(passes), len(passes))], way, share)
-    rows = np.flatnonzero(passes)
-    truth = exact_neighbors(
-        searcher.base.vectors()[rows],
-        validation.queries,
-        min(validation.neighbors.shape[1], len(rows)),
-        searcher.base.metric,
-    )
-    own = Validation(validation.queries, rows[truth.ids].astype(np.int32))
+    searcher: Searcher, validation: Validation, asked: Setting, under: Under, n_threads: int
+) -> Setting | None:
+    """The cheapest walk that reaches a recall under filters; None if none does."""
     try:
-        return calibrate(searcher, own, plain.k, plain.target, n_threads, under)[0]
+        return calibrate(searcher, validation, asked.k, asked.target, n_threads, under)[0]
     except OutOfReachError:
-        return replace(plain, share=share, n_work=len(passes))
+        return None
 
 
 def _scan_rerank(
