@@ -19,8 +19,12 @@ namespace l2route {
 // Ranks copies of other vertices behind all others: a walk is not filled with equal vectors.
 struct CopiesLast {
   const std::uint8_t* is_copy;  // null if there are none
+  const float* bias;            // of walked rows, or null
 
-  void prefetch(VertexId) const {}
+  // Always inlined: see Rows::prefetch.
+  [[gnu::always_inline]] void prefetch(VertexId vertex) const {
+    if (bias != nullptr) __builtin_prefetch(bias + vertex);
+  }
   Key visit(VertexId vertex, float score, std::size_t) const {
     const bool is_last = is_copy != nullptr && is_copy[static_cast<std::size_t>(vertex)] != 0;
     return make_key(is_last ? std::numeric_limits<float>::infinity() : score, vertex);
@@ -90,7 +94,7 @@ class Finder {
     Lane(const Finder& finder, GraphView from, const float* query, WalkScratch& own)
         : graph(std::move(from)),
           scratch(own.walk),
-          tracer{finder.is_copy},
+          tracer{finder.is_copy, finder.walked.bias},
           scorer(finder.walked, query, &own.codes),
           walk(graph, scorer, own.walk.sorted, tracer, std::numeric_limits<std::size_t>::max(),
                own.walk) {

@@ -96,7 +96,8 @@ class RoutingIndex(Searching, Changing):
             metric: l2, ip or cosine.
             graph: l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn.
             degree: maximum number of neighbours of a vertex.
-            ef_construction: beam width while building l2route (default 128), nsw and hnsw (300).
+            ef_construction: beam width while building l2route (by default as the data need), nsw
+                and hnsw (300).
             entry: entry points: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
                 "longest" (the 32 longest vectors). Default: hnsw and nsg have their own; other
                 graphs use "medoids", or "longest" for ip.

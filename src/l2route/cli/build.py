@@ -72,7 +72,9 @@ def build(
     degree: Annotated[int, typer.Option(help="Largest number of neighbours of a vertex.")] = DEGREE,
     ef_construction: Annotated[
         int | None,
-        typer.Option(help="Beam width while building: 128 for l2route, 300 for nsw and hnsw."),
+        typer.Option(
+            help="Beam width while building: for l2route as the data need, 300 for nsw and hnsw."
+        ),
     ] = None,
     entry: Annotated[
         str | None,

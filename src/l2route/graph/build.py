@@ -21,8 +21,6 @@ DEGREE = 32
 """Default maximum number of neighbours of a vertex."""
 EF_CONSTRUCTION = 300
 """Default beam width while building nsw and hnsw."""
-OWN_EF_CONSTRUCTION = 128
-"""Default beam width while building l2route's own graph."""
 MIN_NSG = 10
 """Minimum number of vectors for faiss's NSG."""
 _N_STEPS = 100  # batches in which vectors are added, for progress reports
@@ -38,7 +36,7 @@ class GraphOptions:
     degree: int = 16
     """Maximum number of neighbours of a vertex (HNSW's 2M)."""
     ef_construction: int | None = None
-    """Beam width while building l2route (default 128), nsw and hnsw (default 300)."""
+    """Beam width while building l2route (by default as the data need), nsw and hnsw (300)."""
     entry: Entry = "medoid"
     """Entry points of a search: a vertex id, several, "medoid", "medoids" (of 32 clusters) or
     "longest" (the 32 longest vectors). HNSW and NSG have their own."""
@@ -53,10 +51,10 @@ class GraphOptions:
 
     @property
     def beam(self) -> int:
-        """Beam width while building."""
+        """Beam width while building nsw and hnsw."""
         if self.ef_construction is not None:
             return index_of(self.ef_construction)
-        return OWN_EF_CONSTRUCTION if self.kind == "l2route" else EF_CONSTRUCTION
+        return EF_CONSTRUCTION
 
     @property
     def threads(self) -> int:

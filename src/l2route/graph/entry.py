@@ -14,7 +14,7 @@ N_ENTRIES = 32
 """Number of clusters for "medoids", and of vectors for "longest"."""
 MAX_EXPONENT = 40
 """Sums of squares of values up to 2**40, or down to 2**-40, fit in float32."""
-N_CLUSTERED = 50_000
+N_CLUSTERED = 10_000
 """Maximum number of vectors to cluster; larger sets are sampled."""
 
 

@@ -61,7 +61,8 @@ def build(
         dim: dimension of learned routing vectors; the original one if not given.
         graph: l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn.
         degree: largest number of neighbours of a vertex.
-        ef_construction: beam width while building l2route (default 128), nsw and hnsw (300).
+        ef_construction: beam width while building l2route (by default as the data need), nsw and
+                hnsw (300).
         seed: seed of every random choice.
         n_threads: threads; 0 for all cores. Graphs of other kinds than l2route and knn, built by
             more than one, differ from run to run.

@@ -65,7 +65,7 @@ class Recipe:
     degree: int = DEGREE
     """Largest number of neighbours of a vertex."""
     ef_construction: int | None = None
-    """Beam width while building l2route (default 128), nsw and hnsw (300)."""
+    """Beam width while building l2route (by default as the data need), nsw and hnsw (300)."""
     seed: int = 0
     """Seed of every random choice."""
     n_threads: int = 0

@@ -21,12 +21,24 @@ from l2route.search.codes import encode, fit_codes
 from l2route.search.layout import aligned_rows, pad_rows, padded_dim
 from l2route.search.searcher import MAX_THREADS
 
-BATCH = 1024
+BATCH = 512
 """Vertices that are inserted at a time, and searched for on the graph without them."""
 N_CODED = 20_000
 """Maximum number of vectors from which the scales of codes are computed."""
 SECOND_BEAM = 0.75
 """Beam width of the second search for a vertex, which starts near it, as a share of the first."""
+N_REGIONS = 256
+"""Regions of vectors: those of one region are searched for one after another."""
+N_COARSE = 16
+"""Groups of regions."""
+N_SAMPLED, N_COMPARED = 300, 20_000
+"""Numbers of vectors between which distances are computed to see how hard the data are."""
+NEAR = 0.0005
+"""Share of vectors that are the nearest ones of such a vector."""
+CONTRASTS = (0.40, 0.53)
+"""Squared distance of the nearest, as a share of the median one, in easy and in hard data."""
+BEAMS = (96, 208)
+"""Beam widths while building for easy and for hard data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +90,7 @@ class _Walked:
         )
         return cls(rows, vectors, centre, width)
 
-    def queries(self, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    def queries(self, ids: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
         """The vectors of these vertices as queries of walks [n_ids, width]."""
         queries = np.zeros((len(ids), self.width), dtype=np.float32)
         np.subtract(self.vectors[ids], self.centre, out=queries[:, : self.vectors.shape[1]])
@@ -138,20 +150,22 @@ def _grown_lists(
     n, is_ip = len(base.rows), base.metric == "ip"
     walked = _Walked.of(base.vectors(), is_ip)
     exact = _core.Rows(base.rows, "ip" if is_ip else "l2")
-    inserter = _inserter(walked, exact, n, options)
+    beam = options.ef_construction or beam_for(walked.vectors, options.seed)
+    inserter = _inserter(walked, exact, min(options.degree, n), beam)
+    regions = _regions(walked, options.seed)
     n_threads = min(options.threads, MAX_THREADS)
     progress(0, 2 * n)
-    for slots, done in _batches(_order(n, entries, options.seed)):
+    for slots, done in _batches(_order(n, entries, options.seed), regions):
         inserter.place(slots, walked.queries(slots), n_threads=n_threads)
         inserter.publish(slots, n_threads=n_threads)
         inserter.entries = entries[:done].tolist()
         progress(done, 2 * n)
     lists = aligned_zeros((n, max(1, min(options.degree, n - 1))), np.int32)
-    for vertices, done in _batches(np.arange(n, dtype=np.int32)):
+    for vertices, done in _batches(_by_region(np.arange(n, dtype=np.int32), regions), regions):
         lists[vertices] = inserter.renewed(
             vertices,
             walked.queries(vertices),
-            ef=max(1, int(SECOND_BEAM * options.beam)),
+            ef=max(1, int(SECOND_BEAM * beam)),
             n_candidates=N_CANDIDATES,
             degree=lists.shape[1],
             alpha=ALPHA,
@@ -161,8 +175,8 @@ def _grown_lists(
     return _core.mutual_lists(rows=exact, lists=lists, alpha=ALPHA, n_threads=n_threads)
 
 
-def _inserter(walked: _Walked, exact: _core.Rows, n: int, options: GraphOptions) -> _core.Inserter:
-    widths = Widths.of(min(options.degree, n))
+def _inserter(walked: _Walked, exact: _core.Rows, degree: int, beam: int) -> _core.Inserter:
+    n, widths = len(walked.vectors), Widths.of(degree)
     lists = aligned_zeros((n, widths.width), np.int32)
     lists[:] = -1
     return _core.Inserter(
@@ -171,12 +185,30 @@ def _inserter(walked: _Walked, exact: _core.Rows, n: int, options: GraphOptions)
         is_copy=np.zeros(n, dtype=np.uint8),
         walked=walked.rows,
         exact=exact,
-        ef=options.beam,
-        n_candidates=options.beam,
+        ef=beam,
+        n_candidates=beam,
         degree=widths.chosen,
         trimmed=widths.trimmed,
         alpha=1.0,
     )
+
+
+def beam_for(vectors: NDArray[np.float32], seed: int) -> int:
+    """Beam width while building, for distinct vectors [n, dim].
+
+    The nearer the nearest vectors are compared with the others, the easier they are to find, and
+    the fewer candidates do.
+    """
+    drawn = np.random.default_rng(faiss_seed(seed)).permutation(len(vectors))
+    if len(drawn) <= N_SAMPLED:
+        return BEAMS[0]
+    others = vectors[drawn[N_SAMPLED:][:N_COMPARED]]
+    centre = others.mean(axis=0, dtype=np.float64).astype(np.float32)
+    sample, others = vectors[drawn[:N_SAMPLED]] - centre, others - centre
+    distances = np.maximum(_squares(sample)[:, None] - 2 * _closeness(sample, others), 0)
+    near, median = np.quantile(distances, (NEAR, 0.5), axis=1, method="lower")
+    contrast = float(np.median(near / np.maximum(median, np.finfo(np.float32).tiny)))
+    return int(np.interp(contrast, CONTRASTS, BEAMS))
 
 
 def _order(n: int, entries: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
@@ -185,8 +217,43 @@ def _order(n: int, entries: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
     return np.concatenate([entries, drawn[~np.isin(drawn, entries)]]).astype(np.int32)
 
 
-def _batches(ids: NDArray[np.int32]) -> Iterator[tuple[NDArray[np.int32], int]]:
-    """Batches of ids, and how many are done after each."""
+def _regions(walked: _Walked, seed: int) -> NDArray[np.int32]:
+    """The region of every vector [n]: those nearest to one of some vectors drawn at random.
+
+    Walks for near vectors read the same rows, and find them in the cache.
+    """
+    ids = np.arange(len(walked.vectors))
+    drawn = np.random.default_rng(faiss_seed(seed)).permutation(ids)[:N_REGIONS]
+    centres = walked.queries(drawn)
+    groups = _closeness(centres, centres[:N_COARSE]).argmax(axis=1)
+    numbers = np.argsort(np.argsort(groups, kind="stable"))  # regions of a group follow each other
+    nearest = [
+        _closeness(walked.queries(ids[part]), centres).argmax(axis=1) for part in _parts(len(ids))
+    ]
+    return np.take(numbers, np.concatenate(nearest)).astype(np.int32)
+
+
+def _squares(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    squares: NDArray[np.float32] = np.einsum("nd,nd->n", vectors, vectors)
+    return squares
+
+
+def _closeness(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Larger where vectors of `a` and of `b` are nearer [n_a, n_b]."""
+    closeness: NDArray[np.float32] = a @ b.T - np.float32(0.5) * _squares(b)
+    return closeness
+
+
+def _by_region(ids: NDArray[np.int32], regions: NDArray[np.int32]) -> NDArray[np.int32]:
+    return ids[np.argsort(regions[ids], kind="stable")]
+
+
+def _batches(
+    ids: NDArray[np.int32], regions: NDArray[np.int32]
+) -> Iterator[tuple[NDArray[np.int32], int]]:
+    """Batches of ids, near vectors side by side, and how many are done after each."""
     for begin in range(0, len(ids), BATCH):
-        batch = np.ascontiguousarray(ids[begin : begin + BATCH])
-        yield batch, begin + len(batch)
+        batch = ids[begin : begin + BATCH]
+        if begin > 0:  # the first vertex becomes the root
+            batch = _by_region(batch, regions)
+        yield np.ascontiguousarray(batch), begin + len(batch)
