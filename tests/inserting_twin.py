@@ -75,7 +75,9 @@ class SlowGraph:
         old = [v for v in self.lists if v not in self.copies]
         leaders = [s for i, s in enumerate(slots) if not any(self.equals(s, t) for t in slots[:i])]
         found = {s: self.find(s, [*old, *(t for t in leaders if t != s)]) for s in leaders}
-        equal = {s: e for s in leaders for e in found[s] if e in old and self.equals(s, e)}
+        equal = {  # the first, if inner products missed that two were equal
+            s: e for s in leaders for e in reversed(found[s]) if e in old and self.equals(s, e)
+        }
         for slot in slots:
             self.attach(slot, leaders, found, equal)
         self.publish(slots)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -124,6 +124,9 @@ def check(grown: Grown, inserted: list[int]) -> None:
     n_candidates=st.integers(1, 20),
     scorer=st.sampled_from(["l2", "ip"]),
     alpha=st.sampled_from([1.0, 1.15, 2.0]),
+)
+@example(  # two vertices that equal a new one
+    seed=200, n=59, n_distinct=27, size=8, width=2, n_candidates=5, scorer="ip", alpha=1.0
 )
 def test_lists_are_those_of_the_slow_twin(
     seed: int,
