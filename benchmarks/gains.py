@@ -78,7 +78,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for path in arguments.data:
         data = Dataset.read(path)
-        index = RoutingIndex.build(data.base, data.metric, degree=16, entry=0, graph="nsw", refine=False)
+        index = RoutingIndex.build(
+            data.base, data.metric, degree=16, entry=0, graph="nsw", refine=False
+        )
         truth = exact_neighbors(data.base, data.query, 1, data.metric)
         for cell in arguments.cells:
             print(run_cell(index, data, truth, arguments, cell), flush=True)

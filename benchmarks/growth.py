@@ -53,7 +53,9 @@ def synthetic(n: int, dim: int, seed: int) -> NDArray[np.float32]:
 def rows(n: int, n_queries: int, arguments: argparse.Namespace) -> list[list[str]]:
     """Measure one run, which is one row."""
     base = synthetic(n, arguments.dim, 1)
-    index = RoutingIndex.build(base, degree=16, ef_construction=60, entry=0, graph="nsw", refine=False)
+    index = RoutingIndex.build(
+        base, degree=16, ef_construction=60, entry=0, graph="nsw", refine=False
+    )
     queries = synthetic(n_queries, arguments.dim, 2)
     built = peak_mb()
     options = LearnOptions(n_threads=arguments.threads, learns_from_base=False)

@@ -48,7 +48,9 @@ def main() -> None:
     budget, rerank = (int(part) for part in arguments.cell.split(":"))
     options = LearnOptions(budget=budget, rerank=rerank, steps=arguments.steps, seed=arguments.seed)
     data = Dataset.read(arguments.data)
-    index = RoutingIndex.build(data.base, data.metric, degree=16, entry=0, graph="nsw", refine=False)
+    index = RoutingIndex.build(
+        data.base, data.metric, degree=16, entry=0, graph="nsw", refine=False
+    )
     print(f"{data.name}, budget {budget}, rerank {rerank}, {arguments.steps} steps")
     print("| setting | plain | learned | seconds |\n|---|---|---|---|", flush=True)
     with TemporaryDirectory() as cache:  # true neighbours and hops are computed once

@@ -21,7 +21,6 @@ from l2route.graph.graph import Graph
 from l2route.rewiring.refine import ALPHA
 from l2route.search.base import BaseVectors
 from l2route.search.encode import encode_vertices
-from l2route.search.rows import rows_of_space
 from l2route.search.searcher import Searcher
 from l2route.search.space import LEARNED, RoutingSpace, original_space
 from l2route.search.vertex_map import FilterMap
@@ -116,7 +115,7 @@ class Living:
         self._exact = _core.Rows(self.base.rows, self.base.scorer)
         width = arrays["neighbors"].shape[1]
         self._how: dict[str, Any] = {
-            "walked": rows_of_space(self.graph, _walked_space(self.spaces)),
+            "walked": self._exact,
             "exact": self._exact,
             "options": _core.InsertOptions(
                 ef=EF_INSERTION,
@@ -298,13 +297,3 @@ def _moved(spaces: tuple[RoutingSpace, ...], arrays: Arrays) -> list[RoutingSpac
 def _with_rows(space: RoutingSpace, i: int, arrays: Arrays) -> RoutingSpace:
     rows, bias = arrays[f"space{i}_rows"], arrays.get(f"space{i}_bias")
     return replace(space, rows=rows, bias=bias, inlined=False)
-
-
-def _walked_space(spaces: tuple[RoutingSpace, ...]) -> RoutingSpace:
-    """The space of the fewest bytes whose scores are distances, to find neighbours in."""
-    plain = [
-        space
-        for space in spaces
-        if not space.name.startswith(LEARNED) and space.query_matrix is None
-    ]
-    return min(plain, key=lambda space: space.rows[0].nbytes)
