@@ -154,11 +154,12 @@ def test_labels_are_kept() -> None:
 def test_an_index_that_has_lived_leaves_too(space: str) -> None:
     """Ids of vectors that were added are in the export, deleted ones are not, at its recall."""
     index = RoutingIndex.build(WORDS.base[:1500], degree=16, ids=np.arange(1500) * 2)
-    index.compress("int8")
-    index.add(WORDS.base[1500:], np.arange(500) * 2 + 1)
+    index.add(WORDS.base[1500:1990], np.arange(490) * 2 + 1)
     index.delete(index.ids[100:900])
     updated, new = index.ids[:50], WORDS.base[100:150] * 1.5
     index.update(updated, new)
+    index.compress("int8")
+    index.add(WORDS.base[1990:])
     exported = to_faiss(index, space=space)
     assert exported.ntotal == len(index)
     found = exported.search(WORDS.query, 10)[1]
