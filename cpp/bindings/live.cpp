@@ -197,8 +197,8 @@ void bind_live(nb::module_& m) {
           "most"_a, "Wait until the searches that are running have ended, at most so many ms.")
       .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
            "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
-      .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
-           "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
+      .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a,
+           "options"_a, "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
       .def("repair", &repair, "exact"_a, nb::kw_only(), "alpha"_a, "n_threads"_a,
            "Remove dead slots from the graph, as far as searches permit.")
       .def("mend_tree", &mend_tree, "exact"_a, nb::kw_only(), "alpha"_a,

@@ -85,8 +85,8 @@ class Store {
     if (replaces) ++n_updates_;
   }
 
-  // Gives a slot to an id; there has to be room. Nothing points to it yet, and it has no label: what
-  // is written into its rows is for nobody to see.
+  // Gives a slot to an id; there has to be room. Nothing points to it yet, and it has no label:
+  // what is written into its rows is for nobody to see.
   VertexId take(std::int64_t id) {
     VertexId slot = static_cast<VertexId>(n_slots_);
     if (free_.empty()) {
@@ -279,8 +279,8 @@ class Store {
   mutable std::shared_mutex mutex_;  // of slots_
   std::unordered_map<std::int64_t, VertexId> slots_;
   std::vector<std::pair<std::int64_t, VertexId>> taken_;  // by the insertion that is going on
-  std::vector<VertexId> replaced_;  // slots whose ids it gives to others
-  std::vector<VertexId> dead_;      // not adopted yet
+  std::vector<VertexId> replaced_;                        // slots whose ids it gives to others
+  std::vector<VertexId> dead_;                            // not adopted yet
   Waiting adopted_, swept_;
   std::vector<VertexId> free_;
   std::atomic<std::size_t> n_dead_{0};

@@ -22,7 +22,7 @@ from l2route.rewiring.refine import ALPHA
 from l2route.search.base import BaseVectors
 from l2route.search.encode import encode_vertices
 from l2route.search.searcher import Searcher
-from l2route.search.space import LEARNED, RoutingSpace, original_space
+from l2route.search.space import RoutingSpace, original_space
 from l2route.search.vertex_map import FilterMap
 from l2route.state.buffers import Arrays, capacity_for, with_room
 from l2route.state.forks import Step
@@ -202,15 +202,15 @@ class Living:
                     part = slice(begin, begin + BATCH)
                     with nullcontext() if replaces else self._step:
                         self._insert_batch(vectors[part], ids[part], n_threads)
+                self.choose_entries()
                 if replaces:
                     self.store.await_searches(MAX_WAIT)
+                self._note(None if replaces else ids, len(ids) * (1 + replaces))
                 self.store.commit()
             except BaseException:
                 self.store.roll_back()
                 self._note(None, 0)  # filters may have seen the slots
                 raise
-        self._note(None if replaces else ids, len(ids) * (1 + replaces))
-        self.choose_entries()
 
     def _insert_batch(
         self, vectors: NDArray[np.float32], ids: NDArray[np.int64], n_threads: int
