@@ -126,7 +126,7 @@ class PyPlan {
       if (each.empty()) {
         searcher_.search_traced(queries.data(), n, limits_, n_threads_, answers, traces, pulse);
       } else {
-        const Filters filters{each.data(), each.size()};
+        const Filters filters{each.data(), each.size(), n};
         FilteredSearch<Tracer>(searcher_, limits_, filters, answers)
             .search(queries.data(), n, n_threads_, traces, pulse);
       }

@@ -19,6 +19,7 @@ namespace l2route {
 struct Filters {
   const Filter* const* each = nullptr;
   std::size_t n = 0;
+  std::size_t n_queries = 0;
 
   const Filter& of(std::size_t query) const { return *each[n == 1 ? 0 : query]; }
 };
@@ -52,7 +53,6 @@ class FilteredSearch {
   // What is left to do for one query, and what was done.
   struct Task {
     const Filter* filter = nullptr;
-    std::size_t n_sharing = 1;  // queries that scan with this one
     const float* routed = nullptr;
     Way way = Way::any;  // any: done
     std::size_t n_scored = 0;
@@ -67,7 +67,6 @@ class FilteredSearch {
     if (n == 0 || filters_.n != 1) return Searcher::kAbreast;
     Task task;
     task.filter = &filters_.of(0);
-    task.n_sharing = n;
     if (first_way(task) != Way::scan) return Searcher::kAbreast;
     const std::size_t n_working = n_threads == 0 ? n_cores() : n_threads;
     return std::min(Scorer::kMaxBlock, (n + n_working - 1) / n_working);
@@ -79,7 +78,6 @@ class FilteredSearch {
     for (std::size_t i = 0; i < batch.n; ++i) {
       searcher_.pad(batch.queries + i * searcher_.dim, scratch[i].query);
       tasks[i].filter = &filters_.of(batch.first + i);
-      tasks[i].n_sharing = filters_.n == 1 ? batch.n : 1;
       tasks[i].way = first_way(tasks[i]);
     }
     for (std::size_t i = 0; i < batch.n; ++i) {
@@ -154,14 +152,22 @@ class FilteredSearch {
     answers_.n_looked[at] = static_cast<std::int32_t>(task.n_looked);
   }
 
+  // Nanoseconds per row of a scan. They depend on the call, not on how threads divide it: so do
+  // answers.
+  double scan_ns_of(std::size_t bytes) const {
+    return shared_scan_ns(bytes, filters_.n == 1 ? filters_.n_queries : 1);
+  }
+
   // Whether a scan is of the original vectors: there are few, or routing vectors do not suffice.
   bool scans_original(const Filter& filter) const {
     if (!searcher_.original) return false;
     if (limits_.scan_rerank == 0) return true;
     if (limits_.way != Way::any) return false;
-    const double by_original = scan_ns(searcher_.original->bytes);
-    const double saved = by_original - scan_ns(searcher_.routing.bytes);
-    const double added = 2 * by_original * static_cast<double>(limits_.scan_rerank) + kCodedScanNs;
+    const double saved =
+        scan_ns_of(searcher_.original->bytes) - scan_ns_of(searcher_.routing.bytes);
+    const double added =
+        2 * scan_ns(searcher_.original->bytes) * static_cast<double>(limits_.scan_rerank) +
+        kCodedScanNs;
     return static_cast<double>(filter.count) * saved <= added;
   }
 
@@ -256,7 +262,7 @@ class FilteredSearch {
   double scan_cost(const Task& task) const {
     const std::size_t bytes =
         scans_original(*task.filter) ? searcher_.original->bytes : searcher_.routing.bytes;
-    return static_cast<double>(task.filter->count) * shared_scan_ns(bytes, task.n_sharing);
+    return static_cast<double>(task.filter->count) * scan_ns_of(bytes);
   }
 
   double expected() const {
