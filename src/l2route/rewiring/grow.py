@@ -25,8 +25,9 @@ BATCH = 512
 """Vertices that are inserted at a time, and searched for on the graph without them."""
 N_CODED = 20_000
 """Maximum number of vectors from which the scales of codes are computed."""
-SECOND_BEAM = 0.75
-"""Beam width of the second search for a vertex, which starts near it, as a share of the first."""
+SECOND_BEAM = (32, 0.44)
+"""Beam width of the second search for a vertex, which starts near it: a number, and a share of the
+first."""
 N_REGIONS = 256
 """Regions of vectors: those of one region are searched for one after another."""
 N_COARSE = 16
@@ -37,7 +38,7 @@ NEAR = 0.0005
 """Share of vectors that are the nearest ones of such a vector."""
 CONTRASTS = (0.40, 0.53)
 """Squared distance of the nearest, as a share of the median one, in easy and in hard data."""
-BEAMS = (96, 208)
+BEAMS = (88, 200)
 """Beam widths while building for easy and for hard data."""
 
 
@@ -165,7 +166,7 @@ def _grown_lists(
         lists[vertices] = inserter.renewed(
             vertices,
             walked.queries(vertices),
-            ef=max(1, int(SECOND_BEAM * beam)),
+            ef=min(beam, int(SECOND_BEAM[0] + SECOND_BEAM[1] * beam)),
             n_candidates=N_CANDIDATES,
             degree=lists.shape[1],
             alpha=ALPHA,
