@@ -19,6 +19,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +38,9 @@ Build = tuple[float, float, float, str]
 """Seconds on the wall, seconds of the processor, growth of peak memory in MB, and a hash."""
 
 
-def build(name: str, base: NDArray[np.float32], metric: str, n_threads: int) -> Build:
-    """Build a graph, and say what it took."""
+def build(name: str, file: Path, metric: str, n_threads: int) -> Build:
+    """Build a graph over the vectors of a file, and say what it took."""
+    base = np.load(file)
     before = peak_mb()
     wall, processor = time.perf_counter(), time.process_time()
     if name == "hnswlib":
@@ -68,10 +70,12 @@ def in_turns(
     """Builds by each builder, in fresh processes."""
     context = multiprocessing.get_context("spawn")
     builds: dict[str, list[Build]] = {name: [] for name in BUILDERS}
-    for _ in range(n_turns):
-        for name in BUILDERS:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "base.npy"
+        np.save(file, base)
+        for name in n_turns * BUILDERS:
             with context.Pool(1) as pool:
-                builds[name].append(pool.apply(build, (name, base, metric, n_threads)))
+                builds[name].append(pool.apply(build, (name, file, metric, n_threads)))
     return builds
 
 
