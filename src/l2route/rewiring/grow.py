@@ -25,7 +25,7 @@ BATCH = 512
 """Vertices that are inserted at a time, and searched for on the graph without them."""
 N_CODED = 20_000
 """Maximum number of vectors from which the scales of codes are computed."""
-SECOND_BEAM = (32, 0.44)
+SECOND_BEAM = (28, 0.46)
 """Beam width of the second search for a vertex, which starts near it: a number, and a share of the
 first."""
 N_REGIONS = 256
@@ -38,7 +38,7 @@ NEAR = 0.0005
 """Share of vectors that are the nearest ones of such a vector."""
 CONTRASTS = (0.40, 0.53)
 """Squared distance of the nearest, as a share of the median one, in easy and in hard data."""
-BEAMS = (88, 200)
+BEAMS = (96, 200)
 """Beam widths while building for easy and for hard data."""
 
 
