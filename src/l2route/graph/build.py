@@ -51,7 +51,7 @@ class GraphOptions:
 
     @property
     def beam(self) -> int:
-        """Beam width while building nsw and hnsw."""
+        """Beam width while building, if it is given or by faiss."""
         if self.ef_construction is not None:
             return index_of(self.ef_construction)
         return EF_CONSTRUCTION

@@ -151,7 +151,8 @@ def _grown_lists(
     n, is_ip = len(base.rows), base.metric == "ip"
     walked = _Walked.of(base.vectors(), is_ip)
     exact = _core.Rows(base.rows, "ip" if is_ip else "l2")
-    beam = options.ef_construction or beam_for(walked.vectors, options.seed)
+    has_beam = options.ef_construction is not None
+    beam = options.beam if has_beam else beam_for(walked.vectors, options.seed)
     inserter = _inserter(walked, exact, min(options.degree, n), beam)
     regions = _regions(walked, options.seed)
     n_threads = min(options.threads, MAX_THREADS)
