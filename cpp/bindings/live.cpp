@@ -42,6 +42,13 @@ Output<VertexId> slots_of(const PyStore& self, const Array<std::int64_t>& ids) {
   return array;
 }
 
+Output<std::int64_t> labels(const PyStore& self) {
+  const std::size_t n = self.store().links.capacity;
+  auto [labels, array] = new_array<std::int64_t>({n});
+  for (std::size_t i = 0; i < n; ++i) labels[i] = self.store().label(static_cast<VertexId>(i));
+  return array;
+}
+
 Output<VertexId> take(PyStore& self, const Array<std::int64_t>& ids) {
   require(self.store().room() >= ids.shape(0), "no more ids than there is room for");
   auto [slots, array] = new_array<VertexId>({ids.shape(0)});
@@ -176,6 +183,8 @@ void bind_live(nb::module_& m) {
       .def_prop_ro("n_dead", [](const PyStore& self) { return self.store().n_dead(); })
       .def_prop_ro("n_slots", [](const PyStore& self) { return self.store().n_slots(); })
       .def_prop_ro("room", [](const PyStore& self) { return self.store().room(); })
+      .def("labels", &labels,
+           "A copy of the labels of all slots, also while another thread changes them.")
       .def("slots_of", &slots_of, "ids"_a, "Slots of ids [n]; -1 for ids that are not there.")
       .def("take", &take, "ids"_a, "Slots for new ids [n].")
       .def(

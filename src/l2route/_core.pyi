@@ -77,6 +77,11 @@ class Store:
     @property
     def room(self) -> int: ...
 
+    def labels(self) -> NDArray[numpy.int64]:
+        """
+        A copy of the labels of all slots, also while another thread changes them.
+        """
+
     def slots_of(self, ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.int32]:
         """Slots of ids [n]; -1 for ids that are not there."""
 

@@ -39,6 +39,10 @@ class Slots(Protocol):
     def ids(self) -> NDArray[np.int64]:
         """Ids of the vectors, in the order of their slots [n]."""
 
+    @property
+    def is_used(self) -> NDArray[np.bool_]:
+        """Whether each slot holds a vector [n_slots]."""
+
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Slots of the vectors with these ids [n]; −1 for ids that there are not."""
 
@@ -200,8 +204,7 @@ def _of_ids(ids: Ids) -> Filter:
 
 def _used(slots: Slots) -> Words:
     """The slots that hold a vector."""
-    labels = slots.labels
-    return packed(np.ones(slots.n_slots, dtype=np.bool_) if labels is None else labels != -1)
+    return packed(slots.is_used)
 
 
 def packed(mask: NDArray[np.bool_]) -> Words:

@@ -175,7 +175,7 @@ class Living:
 
     def ids(self) -> NDArray[np.int64]:
         """Ids of the vectors, in the order of their slots."""
-        labels = self.labels.copy()
+        labels = self.store.labels()
         _, first = np.unique(labels, return_index=True)  # a vector being replaced is there twice
         return np.asarray(labels[np.sort(first[labels[first] != -1])])
 

@@ -157,6 +157,13 @@ class IndexState:
         """Ids added since a version; None if there were other changes, or if it is not known."""
         return None if self.living is None else self.living.added_since(version)
 
+    @property
+    def is_used(self) -> NDArray[np.bool_]:
+        """Whether each slot holds a vector [n_slots]."""
+        if self.living is not None:
+            return np.asarray(self.living.store.labels() != -1)
+        return np.ones(self.n_slots, dtype=np.bool_)
+
     def slots_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Row numbers of the vectors with these ids [n]; −1 for ids that there are not."""
         if self.living is not None:
