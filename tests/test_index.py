@@ -336,7 +336,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     [
         ({"metric": "l3"}, r"expected metric .*, got 'l3'"),
         ({"graph": "tree"}, r"expected a graph out of .*, got 'tree'"),
-        ({"degree": 7}, "expected an even degree of at least 4, got 7"),
+        ({"graph": "nsw", "degree": 7}, "expected an even degree of at least 4, got 7"),
         ({"pca_dim": 0}, r"expected a PCA dimension in \[1, 12\), got 0"),
         ({"pca_dim": DIM}, r"expected a PCA dimension in \[1, 12\), got 12"),
         ({"entry": N}, r"expected entries in \[0, 400\), got \[400\]"),

@@ -73,7 +73,7 @@ def test_version(run: Run) -> None:
         ("build data.npz:nothing -o x", "nothing"),
         ("build data.npz -o x", "base"),
         ("build data.npz:base", "--out"),
-        ("build data.npz:base -o x --degree 3", "degree"),
+        ("build data.npz:base -o x --degree 1", "degree"),
         ("build data.npz:base -o x --degree many", "degree"),
         ("build data.npz:base -o x --metric taxi", "taxi"),
         ("build data.npz:base -o x --graph tree", "tree"),
@@ -116,7 +116,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("build nothing.npy -o x --degree 3", "degree"),
+        ("build nothing.npy -o x --degree 1", "degree"),
         ("build nothing.npy -o x --ef-construction 0", "ef_construction"),
         ("build nothing.npy -o x --metric taxi", "taxi"),
         ("build nothing.npy -o x --graph tree", "tree"),

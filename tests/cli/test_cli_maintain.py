@@ -8,7 +8,7 @@ from command_line import BUILD, Run
 
 def test_refine_changes_neighbours(workdir: Path, run: Run) -> None:
     """`refine` overwrites the index or writes another; ids stay, bad options are refused."""
-    assert run(BUILD)[0] == 0
+    assert run(f"{BUILD} --graph nsw")[0] == 0
     line = "search {} --queries data.npz:query -k 1 --ef 300"
     answers = run(line.format("words.l2r"))[1]
     code, out, _ = run("refine words.l2r -o better.l2r --candidates 20 --threads 1 --json")

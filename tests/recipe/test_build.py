@@ -233,7 +233,7 @@ def test_k_beyond_the_vectors_is_refused(queries: Vectors | None) -> None:
         ({"routing": "int3"}, "int3"),
         ({"minutes": -1}, "minutes"),
         ({"metric": "taxi"}, "taxi"),
-        ({"degree": 3}, "degree"),
+        ({"degree": 1}, "degree"),
         ({"graph": "tree"}, "tree"),
         ({"queries": draw(5, 7)}, r"\[\*, 24\]"),
     ],

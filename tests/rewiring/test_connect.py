@@ -117,7 +117,7 @@ def test_a_graph_that_is_whole_stays_as_faiss_builds_it(metric: Metric) -> None:
     expected = build_graph(vectors, metric, options)
     assert report(expected).n_unreachable == 0
     index = RoutingIndex.build(
-        vectors, metric, degree=16, ef_construction=40, entry=0, refine=False
+        vectors, metric, graph="nsw", degree=16, ef_construction=40, entry=0, refine=False
     )
     np.testing.assert_array_equal(index.graph.neighbors, expected.neighbors)
     np.testing.assert_array_equal(index.graph.entries, expected.entries)

@@ -14,7 +14,9 @@ from learning import OPTIONS, words
 @pytest.fixture(scope="session")
 def index() -> RoutingIndex:
     """A graph over 4,000 words."""
-    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0, refine=False)
+    return RoutingIndex.build(
+        words().base, graph="nsw", degree=8, ef_construction=60, entry=0, refine=False
+    )
 
 
 @pytest.fixture(scope="session")
