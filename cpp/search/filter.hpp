@@ -41,7 +41,7 @@ struct Filter {
   }
 
   bool passes(VertexId vertex) const {
-    return labels == nullptr ? has_bit(vertex) : has_bit(vertex) & is_alive(vertex);
+    return labels == nullptr ? has_bit(vertex) : has_bit(vertex) && is_alive(vertex);
   }
 
   // Calls visit(ids, n) for blocks of the vertices whose bit is set, ascending. A block is valid
