@@ -31,9 +31,9 @@ MAX_ENTRIES = 2 * N_ENTRIES
 """Room for entry points: roots of the tree, and vertices chosen among all."""
 BATCH = 1024
 """Vectors that are inserted at a time."""
-EF_INSERTION = 100
+EF_INSERTION = 200
 """Beam width of the walks that find neighbours for new vectors."""
-N_CANDIDATES = 64
+N_CANDIDATES = 200
 """Nearest vectors among which the neighbours of a new one are chosen."""
 TRIMMED = 0.9
 """Share of its length to which a neighbour list is cut when it overflows."""
