@@ -57,8 +57,9 @@ class Searching:
             queries: [n_queries, dim], or one query [dim].
             k: answers per query; ids −1 and distances inf where fewer are found.
             where: which vectors may be answers: an array of ids, a boolean array over `ids`, or a
-                `filter`; or a list of these, one per query. Vectors that do not pass are never answers and do not count for k, ef, slack
-                and rerank. All k are found if k pass, unless a budget ends the search before.
+                `filter`; or a list of these, one per query. Vectors that do not pass are never
+                answers and do not count for k, ef, slack and rerank. All k are found if k pass,
+                unless a budget ends the search before.
             budget: distance computations per query in units of the original dimension, rerank and
                 projection included; never exceeded.
             ef: beam width, as in hnswlib and faiss.
