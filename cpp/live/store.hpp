@@ -56,6 +56,7 @@ class Store {
       }
     }
     n_dead_ = dead_.size();
+    n_live_ = slots_.size();
     relieve(links, n_slots);
   }
 
@@ -66,10 +67,7 @@ class Store {
   // Dead slots that walks may meet.
   std::size_t n_dead() const { return n_dead_.load(); }
   std::size_t n_slots() const { return n_slots_; }
-  std::size_t n_live() const {
-    const std::shared_lock lock(mutex_);
-    return slots_.size();
-  }
+  std::size_t n_live() const { return n_live_.load(); }
   // Slots that `take` can give out without a larger store.
   std::size_t room() const { return free_.size() + links.capacity - n_slots_; }
 
@@ -100,6 +98,7 @@ class Store {
     const std::unique_lock lock(mutex_);
     const auto [found, is_new] = slots_.try_emplace(id, slot);
     if (!is_new) replaced_.push_back(std::exchange(found->second, slot));
+    n_live_ = slots_.size();
     return slot;
   }
 
@@ -131,6 +130,7 @@ class Store {
     {
       const std::unique_lock lock(mutex_);
       for (const VertexId slot : replaced_) slots_[label(slot)] = slot;
+      n_live_ = slots_.size();
     }
     end();
   }
@@ -256,6 +256,7 @@ class Store {
     const std::unique_lock lock(mutex_);
     const auto found = slots_.find(id);
     if (found != slots_.end() && found->second == slot) slots_.erase(found);
+    n_live_ = slots_.size();
   }
 
   void clear(VertexId slot) {
@@ -284,6 +285,7 @@ class Store {
   Waiting adopted_, swept_;
   std::vector<VertexId> free_;
   std::atomic<std::size_t> n_dead_{0};
+  std::atomic<std::size_t> n_live_{0};
   std::atomic<std::uint64_t> n_updates_{0};
   std::vector<std::uint8_t> changed_, renewed_;
 };
