@@ -57,7 +57,9 @@ def test_a_projected_filter_collapses_to_its_dimension(problem: Problem) -> None
 def test_sharpness_follows_the_scale(index: RoutingIndex, problem: Problem) -> None:
     """Vectors scaled by a constant are calibrated to the same sharpness."""
     data = words()
-    scaled = RoutingIndex.build(data.base * 7, degree=8, ef_construction=60, entry=0, refine=False)
+    scaled = RoutingIndex.build(
+        data.base * 7, degree=8, ef_construction=60, entry=0, graph="nsw", refine=False
+    )
     other = pose(scaled.graph, scaled.base, data.learn * 7, OPTIONS)
     assert calibrate_sharpness(other, OPTIONS.spending) == pytest.approx(
         calibrate_sharpness(problem, OPTIONS.spending), rel=0.02
