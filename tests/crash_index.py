@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
@@ -90,9 +91,10 @@ def live(path: Path, at: int) -> Iterator[None]:
         yield
 
 
-def add_and_save(path: Path, begin: int, n: int) -> None:
-    """Load an index, and add a vector and save n times; for another process."""
+def add_and_save(path: Path, begin: int, n: int, loaded: Barrier) -> None:
+    """Load an index and, once the others have too, add a vector and save n times."""
     index = load(path)
+    loaded.wait()
     for i in range(n):
         index.add(np.full((1, index.dim), i), [begin + i])
         index.save()

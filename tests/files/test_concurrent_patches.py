@@ -22,13 +22,14 @@ def test_no_patch_is_lost(tmp_path: Path) -> None:
     """Writers that read again after a StaleError each count all that they added."""
     write_index(tmp_path, {}, {"counts": np.zeros(3, np.int64)})
     n_each = 15 * EFFORT
-    together = threading.Barrier(3)
+    all_have_read = threading.Barrier(3)  # before the first patch: two of them are stale
 
     def count(which: int) -> int:
-        together.wait()
         n_added = n_stale = 0
         while n_added < n_each:
             _, arrays, saved = read_index(tmp_path)
+            if n_added == n_stale == 0:
+                all_have_read.wait()
             row = np.array([which]), arrays["counts"][[which]] + 1
             try:
                 append_patch(saved, {}, Patch({"counts": row}))
@@ -40,7 +41,7 @@ def test_no_patch_is_lost(tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         n_stale = sum(pool.map(count, range(3)))
     assert read_index(tmp_path)[1]["counts"].tolist() == [n_each] * 3
-    assert n_stale > 0  # they met
+    assert n_stale >= 2
     assert files_in(tmp_path) == named_files(tmp_path)
 
 

@@ -161,8 +161,10 @@ def test_a_failing_save_loses_no_changes(
 def test_two_processes_save_to_one_directory(tmp_path: Path) -> None:
     """Each save leaves the index of one of the processes, whole."""
     small().save(tmp_path)
+    spawn = get_context("spawn")
+    loaded = spawn.Barrier(2)
     processes = [
-        get_context("spawn").Process(target=add_and_save, args=(tmp_path, begin, 40))
+        spawn.Process(target=add_and_save, args=(tmp_path, begin, 40, loaded))
         for begin in (1000, 2000)
     ]
     for process in processes:
