@@ -174,10 +174,11 @@ void bind_searcher(nb::module_& m) {
       .def_prop_ro("count", &PyFilter::count, "Number of vertices whose bit is set.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
-                    bool, float, std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>,
-                    std::shared_ptr<const PyStore>>(),
+                    bool, float, std::shared_ptr<const PyRows>, OptionalArray<float>,
+                    std::shared_ptr<const PyRows>, std::shared_ptr<const PyStore>>(),
            "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
-           "query_matrix"_a.none(), "original"_a.none(), "store"_a.none() = nb::none());
+           "query_matrix"_a.none(), "centre"_a.none() = nb::none(), "original"_a.none(),
+           "store"_a.none() = nb::none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
       .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
                     std::size_t, std::size_t, std::size_t, float, std::size_t, bool,

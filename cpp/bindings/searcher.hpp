@@ -17,11 +17,12 @@ class PySearcher {
  public:
   PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
              std::size_t dim, bool is_cosine, float origin,
-             std::shared_ptr<const PyRows> query_matrix, std::shared_ptr<const PyRows> original,
-             std::shared_ptr<const PyStore> store)
+             std::shared_ptr<const PyRows> query_matrix, OptionalArray<float> centre,
+             std::shared_ptr<const PyRows> original, std::shared_ptr<const PyStore> store)
       : graph_(std::move(graph)),
         routing_(std::move(routing)),
         query_matrix_(std::move(query_matrix)),
+        centre_(std::move(centre)),
         original_(std::move(original)),
         store_(std::move(store)) {
     searcher_.graph = graph_->view();
@@ -30,6 +31,10 @@ class PySearcher {
     if (original_ != nullptr) searcher_.original = original_->view();
     searcher_.dim = dim;
     searcher_.routing_dim = query_matrix_ != nullptr ? query_matrix_->view().n : dim;
+    if (centre_) {
+      require(centre_->shape(0) == searcher_.routing_dim, "a centre of the routing dimension");
+      searcher_.centre = centre_->data();
+    }
     searcher_.origin = origin;
     searcher_.is_cosine = is_cosine;
     check_routing();
@@ -77,6 +82,7 @@ class PySearcher {
   std::shared_ptr<const PyGraph> graph_;
   std::shared_ptr<const PyRows> routing_;
   std::shared_ptr<const PyRows> query_matrix_;
+  OptionalArray<float> centre_;
   std::shared_ptr<const PyRows> original_;
   std::shared_ptr<const PyStore> store_;
   Searcher searcher_;

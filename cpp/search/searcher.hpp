@@ -67,6 +67,7 @@ class Searcher {
   GraphView graph;
   Rows routing;
   std::optional<Rows> projection;  // rows of the query matrix; none for the identity
+  const float* centre = nullptr;   // subtracted from queries in the routing space; null for 0
   std::optional<Rows> original;    // for reranking; none where routing scores are exact
   std::size_t dim = 0;             // of queries
   std::size_t routing_dim = 0;     // of queries in the routing space
@@ -174,7 +175,19 @@ class Searcher {
 
   // Maps a padded query into the routing space.
   const float* route_query(QueryScratch& scratch) const {
-    if (!projection) return scratch.query.data();
+    if (!projection && centre == nullptr) return scratch.query.data();
+    if (projection) {
+      project(scratch);
+    } else {
+      scratch.routed.assign(scratch.query.begin(), scratch.query.begin() + routing.width);
+    }
+    if (centre != nullptr) {
+      for (std::size_t j = 0; j < routing_dim; ++j) scratch.routed[j] -= centre[j];
+    }
+    return scratch.routed.data();
+  }
+
+  void project(QueryScratch& scratch) const {
     scratch.ids.resize(routing_dim);
     for (std::size_t row = 0; row < routing_dim; ++row) {
       scratch.ids[row] = static_cast<VertexId>(row);
@@ -183,7 +196,6 @@ class Searcher {
     Scorer scorer(*projection, scratch.query.data());
     scorer.score(scratch.ids.data(), routing_dim, scratch.routed.data());
     for (float& value : scratch.routed) value = -value;  // a score is a negated inner product
-    return scratch.routed.data();
   }
 
   // Reranks by the original vectors, if there are any, and writes the answers of query i.

@@ -142,7 +142,7 @@ class Filter:
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, original: Rows | None, store: Store | None = None) -> None: ...
+    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, original: Rows | None, store: Store | None = None) -> None: ...
 
 class Plan:
     """A search with fixed limits, labels and threads."""

@@ -52,7 +52,7 @@ def test_scores_that_cannot_be_distances_are_not_exact() -> None:
     base = BaseVectors.of(VECTORS, "l2")
     exact = original_space(base)
     ones = np.ones(base.dim, np.float32)
-    message = "expected an exact space without query matrix, bias and codes"
+    message = "expected an exact space without query matrix, centre, bias and codes"
     with pytest.raises(ValueError, match=message):
         replace(exact, bias=np.zeros(len(VECTORS), np.float32))
     with pytest.raises(ValueError, match=message):

@@ -171,6 +171,8 @@ def _routing_of(space: RoutingSpace, base: BaseVectors) -> _Routing:
             raise ValueError(f"expected a space that routes by inner product, got {got}")
         return _Routing(rows, matrix, None, faiss.METRIC_L2)
     bias = np.zeros(len(rows)) if space.bias is None else space.bias.astype(np.float64)
+    if space.centre is not None:
+        bias -= rows @ space.centre.astype(np.float64)
     centred = rows - rows.mean(axis=0, dtype=np.float64)
     if base.metric != "ip":
         return _lifted(centred, matrix.astype(np.float64), bias, base)

@@ -25,9 +25,10 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     """Return a space with smaller routing vectors and nearly the same ranking.
 
     Codes are scored by inner product. A space scored by l2 is converted: −|x|²/2 is added to the
-    bias, which gives the same ranking. For codes of four bits the vectors are rotated at random
-    first, so that all dimensions have about the same variance, and padded to whole cache lines;
-    the rotation becomes part of the query matrix.
+    bias, which gives the same ranking. Scores that resemble distances are then centred, so that
+    neither query codes nor biases lose precision far from the origin. For codes of four bits the
+    vectors are rotated at random first, so that all dimensions have about the same variance, and
+    padded to whole cache lines; the rotation becomes part of the query matrix.
 
     Args:
         space: routing vectors of float32.
@@ -41,32 +42,79 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     smaller = replace(space, name=f"{space.name}-{compression}", is_exact=False)
     if compression == "float16":
         return replace(smaller, rows=half_rows(space.rows))
-    if space.scorer == "l2":
-        smaller = _scored_by_ip(smaller)
-    return _coded(smaller, 4 if compression == "int4" else 8, seed)
-
-
-def _scored_by_ip(space: RoutingSpace) -> RoutingSpace:
-    """A space scored by inner product with the ranking of a space scored by l2."""
-    vectors = space.rows[:, : space.dim]
-    halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    bias = halves if space.bias is None else halves + 0.5 * space.bias
-    return replace(space, scorer="ip", bias=bias.astype(np.float32), origin=1.0)
-
-
-def _coded(space: RoutingSpace, bits: int, seed: int) -> RoutingSpace:
-    """Encode the vectors of a space that is scored by inner product."""
-    dim = padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim
-    check_coded_dim(dim, bits)
-    vectors, matrix, by = space.rows[:, : space.dim], space.query_matrix, space.vertex_map
+    bits = 4 if compression == "int4" else 8
+    check_coded_dim(padded_dim(space.dim, np.uint8, bits) if bits == 4 else space.dim, bits)
     if bits == 4:
-        rotation = random_rotation(dim, space.dim, seed)
-        vectors = vectors @ rotation.T
-        matrix = rotation if matrix is None else rotation @ matrix
-        by = None if by is None else by.rotated(rotation)
+        smaller = _rotated(smaller, seed)
+    vectors, bias, origin = _by_ip(smaller)
+    centre = None if bias is None else centre_of(vectors, origin)
+    if bias is not None:
+        vectors, bias = centred(vectors, bias, centre, origin)
     codes = fit_codes(vectors, bits)
     rows = code_rows(vectors, codes)
-    return replace(space, rows=rows, dim=dim, query_matrix=matrix, codes=codes, vertex_map=by)
+    return replace(
+        smaller, rows=rows, codes=codes, scorer="ip", bias=bias, centre=centre, origin=origin
+    )
+
+
+def _by_ip(
+    space: RoutingSpace,
+) -> tuple[NDArray[np.float32], NDArray[np.floating[Any]] | None, float | None]:
+    """Routing vectors, biases and origin with which inner products rank as a space does."""
+    vectors = space.rows[:, : space.dim]
+    if space.scorer == "ip":
+        return vectors, space.bias, space.origin
+    halves = negated_halves(vectors)
+    return vectors, halves if space.bias is None else halves + 0.5 * space.bias, 1.0
+
+
+def negated_halves(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Biases −|x|²/2 of vectors [n, dim], with which inner products rank as distances do [n]."""
+    halves: NDArray[np.float64] = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
+    return halves
+
+
+def centre_of(vectors: NDArray[np.float32], origin: float | None) -> NDArray[np.float32] | None:
+    """What to subtract from queries to centre them [dim]; None if scores are not distances.
+
+    Where scores resemble distances, routing vectors [n, dim] resemble queries times the origin.
+    """
+    if not origin:
+        return None
+    centre: NDArray[np.float64] = vectors.mean(axis=0, dtype=np.float64) / origin
+    return centre.astype(np.float32)
+
+
+def centred(
+    vectors: NDArray[np.float32],
+    bias: NDArray[np.floating[Any]],
+    centre: NDArray[np.float32] | None,
+    origin: float | None,
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Routing vectors [n, dim] and biases [n] with the same scores for centred queries.
+
+    With z = q − c and o for the origin, −⟨f, q⟩ − b + o·|q|²/2 = −⟨f − o·c, z⟩ − b' + o·|z|²/2,
+    where b' = b + ⟨f, c⟩ − o·|c|²/2.
+    """
+    if centre is None or origin is None:
+        return vectors, bias.astype(np.float32)
+    exact = centre.astype(np.float64)
+    bias = bias + vectors @ exact - 0.5 * origin * (exact @ exact)
+    return (vectors - origin * exact).astype(np.float32), bias.astype(np.float32)
+
+
+def _rotated(space: RoutingSpace, seed: int) -> RoutingSpace:
+    """A space of float32 with the same scores, rotated at random and padded to cache lines."""
+    dim = padded_dim(space.dim, np.uint8, 4)
+    rotation = random_rotation(dim, space.dim, seed)
+    matrix, by = space.query_matrix, space.vertex_map
+    return replace(
+        space,
+        rows=pad_rows(space.rows[:, : space.dim] @ rotation.T),
+        dim=dim,
+        query_matrix=rotation if matrix is None else rotation @ matrix,
+        vertex_map=None if by is None else by.rotated(rotation),
+    )
 
 
 def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:

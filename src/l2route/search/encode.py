@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
-from l2route.search.codes import code_rows, fit_codes, half_rows
+from l2route.search.codes import (
+    centre_of,
+    centred,
+    code_rows,
+    fit_codes,
+    half_rows,
+    negated_halves,
+)
 from l2route.search.layout import pad_rows
 from l2route.search.space import RoutingSpace
 from l2route.search.vertex_map import FilterMap
@@ -54,11 +61,13 @@ def encode_vertices(
         Padded rows as those of the space [m, row width], and biases [m] if the space has biases.
     """
     vectors, bias = _mapped(space, base, lists, slots, in_degrees)
+    if bias is not None:
+        vectors, bias = centred(vectors, bias, space.centre, space.origin)
     return _rows_of(space, vectors), bias
 
 
 def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> RoutingSpace:
-    """The space with all vertices encoded anew, by the graph and with scales of codes as of now.
+    """The space with all vertices encoded anew, by the graph, centre and scales of codes as of now.
 
     All have the average in-degree. In-degrees of a graph that was changed in place are spread
     otherwise than those that were learned from: with them less of the gain is kept.
@@ -70,6 +79,10 @@ def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> Routin
     """
     slots, lists = np.arange(graph.n_vertices), graph.neighbors
     vectors, bias = _mapped(space, base, lists, slots, None)
+    if bias is not None:
+        centre = None if space.centre is None else centre_of(vectors, space.origin)
+        vectors, bias = centred(vectors, bias, centre, space.origin)
+        space = replace(space, centre=centre)
     if space.codes is not None:
         space = replace(space, codes=fit_codes(vectors, space.codes.bits))
     return replace(space, rows=_rows_of(space, vectors), bias=bias)
@@ -81,8 +94,8 @@ def _mapped(
     lists: NDArray[np.int32],
     slots: NDArray[np.integer[Any]],
     in_degrees: NDArray[Any] | None,
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
-    """Routing vectors [m, dim] and biases [m] before compression; see `encode_vertices`."""
+) -> tuple[NDArray[np.float32], NDArray[np.floating[Any]] | None]:
+    """Routing vectors [m, dim] and biases [m], neither centred nor compressed."""
     check_encodes(space)
     if isinstance(space.vertex_map, FilterMap):
         return space.vertex_map(base, lists, slots, in_degrees)
@@ -91,15 +104,12 @@ def _mapped(
 
 def _projected(
     space: RoutingSpace, vectors: NDArray[Any]
-) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+) -> tuple[NDArray[np.float32], NDArray[np.floating[Any]] | None]:
     """Vectors mapped as queries are [m, dim], and biases [m] that make inner products distances."""
     vectors = vectors.astype(np.float32, copy=False)
     if space.query_matrix is not None:
         vectors = vectors @ space.query_matrix.T
-    if space.bias is None:
-        return vectors, None
-    halves = -0.5 * np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    return vectors, halves.astype(np.float32)
+    return vectors, None if space.bias is None else negated_halves(vectors)
 
 
 def _rows_of(space: RoutingSpace, vectors: NDArray[np.float32]) -> NDArray[Any]:

@@ -147,6 +147,7 @@ class Searcher:
             is_cosine=base.metric == "cosine",
             origin=space.origin or 0.0,
             query_matrix=None if matrix is None else _core.Rows(pad_rows(matrix), "ip", simd=simd),
+            centre=space.centre,
             original=_core.Rows(base.rows, base.scorer, simd=simd) if self.reranks else None,
             store=store,
         )

@@ -69,12 +69,15 @@ class RoutingSpace:
     """Default number of vertices to rerank, where scores are not true distances."""
     codes: Codes | None = None
     """The values of the codes in `rows`; None if they are floats."""
+    centre: NDArray[np.float32] | None = None
+    """Subtracted from a query after the query matrix [dim]; None for 0. Codes are centred, so that
+    they are exact enough far from the origin."""
     inlined: bool = False
     """Whether a searcher keeps copies of the vectors of a vertex's neighbours side by side, so that
     memory is read in longer runs. It takes one more row per place in the neighbour lists."""
     origin: float | None = None
-    """`score + origin·|q|²/2` is proportional to the squared distance. None if scores are not
-    distances; a slack is then refused."""
+    """`score + origin·|q|²/2` is proportional to the squared distance, where q is the query in the
+    space. None if scores are not distances; a slack is then refused."""
     is_exact: bool = False
     """Whether scores are the true distances to the original vectors, so that nothing is reranked.
     True for `original_space`."""
@@ -97,16 +100,18 @@ class RoutingSpace:
             raise ValueError(
                 f"expected a query matrix [{self.dim}, *], got {self.query_matrix.shape}"
             )
+        if self.centre is not None and self.centre.shape != (self.dim,):
+            raise ValueError(f"expected a centre [{self.dim}], got {self.centre.shape}")
         if self.bias is not None and self.bias.shape != (len(self.rows),):
             raise ValueError(f"expected a bias [{len(self.rows)}], got {self.bias.shape}")
         if isinstance(self.vertex_map, FilterMap):
             self.vertex_map.check_dims(self.original_dim, self.dim)
-        names = ("query_matrix", "bias", "codes")
+        names = ("query_matrix", "centre", "bias", "codes")
         changed = [name for name in names if getattr(self, name) is not None]
         if self.is_exact and changed:
             got = ", ".join(changed)
             raise ValueError(
-                f"expected an exact space without query matrix, bias and codes, got {got}"
+                f"expected an exact space without query matrix, centre, bias and codes, got {got}"
             )
 
     def _check_rows(self) -> None:

@@ -35,6 +35,7 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
     arrays = {
         "rows": space.rows,
         "matrix": space.query_matrix,
+        "centre": space.centre,
         "bias": space.bias,
         "lowest": None if codes is None else codes.offset,
         "steps": None if codes is None else codes.scale,
@@ -81,6 +82,7 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         dim=int(entry["dim"]),
         scorer=entry["scorer"],
         query_matrix=optional_array(arrays, f"space{i}_matrix", "float32", 2),
+        centre=optional_array(arrays, f"space{i}_centre", "float32", 1),
         bias=optional_array(arrays, f"space{i}_bias", "float32", 1),
         name=str(entry["name"]),
         rerank=int(entry.get("rerank", 32)),
