@@ -118,6 +118,14 @@ void publish(PyStore& self, const Array<VertexId>& slots, const Array<std::int64
   });
 }
 
+void renew(PyStore& self, std::size_t n, const PyRows& exact, const InsertOptions& options,
+           std::size_t n_threads) {
+  Store& store = self.store();
+  const Rows& rows = exact_in(exact, store);
+  const InsertOptions how = checked(options, store);
+  uninterrupted([&](Pulse& pulse) { store.renew(n, rows, how, n_threads, pulse); });
+}
+
 void set_entries(PyStore& self, const Array<VertexId>& entries) {
   Store& store = self.store();
   require(entries.shape(0) <= store.n_entries, "no more entries than there is room for");
@@ -208,6 +216,8 @@ void bind_live(nb::module_& m) {
            "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
       .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a,
            "options"_a, "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
+      .def("renew", &renew, "n"_a, nb::kw_only(), "exact"_a, "options"_a, "n_threads"_a,
+           "Choose new neighbours for the next n slots.")
       .def("repair", &repair, "exact"_a, nb::kw_only(), "alpha"_a, "n_threads"_a,
            "Remove dead slots from the graph, as far as searches permit.")
       .def("mend_tree", &mend_tree, "exact"_a, nb::kw_only(), "alpha"_a,

@@ -64,6 +64,28 @@ class Inserter {
     }
   }
 
+  // Chooses new neighbours for vertices that are no copies, by walks from their present ones.
+  void renew(const std::vector<VertexId>& vertices, std::size_t n_threads, Pulse& pulse) const {
+    const Pruner pruner(exact, options.alpha, longest);
+    const Finder finder{whole_graph(), links.copies, walked, exact, options.ef};
+    const std::vector<const float*> queries(vertices.size(), nullptr);
+    const auto start = [&](std::size_t i) {
+      GraphView own = finder.graph;
+      own.entries = links.row(vertices[i]);
+      own.n_entries = links.width;
+      return own;
+    };
+    std::vector<std::vector<VertexId>> lists(vertices.size());
+    finder.find({vertices.data(), queries.data(), vertices.size()}, n_threads, pulse, start,
+                [&](std::size_t i, Scorer&, std::vector<Key>& best) {
+                  lists[i] = renewed(pruner, vertices[i], best);
+                });
+    for (std::size_t i = 0; i < vertices.size(); ++i) {
+      links.replace(vertices[i], lists[i].data(), lists[i].size());
+    }
+    publish(vertices.data(), vertices.size(), n_threads, pulse);
+  }
+
   // Adds the edges that lead to placed vertices, gathered by the vertices they start from.
   void publish(const VertexId* slots, std::size_t n, std::size_t n_threads, Pulse& pulse) const {
     std::vector<Edge> edges;
@@ -191,6 +213,22 @@ class Inserter {
     placed.neighbors.resize(ids.size());
     placed.neighbors.resize(
         closeup.choose(pruner.alpha(), options.degree, kKeepNone, placed.neighbors.data()));
+  }
+
+  // New neighbours of a vertex, among the best of a walk and its present ones.
+  std::vector<VertexId> renewed(const Pruner& pruner, VertexId vertex,
+                                std::vector<Key>& best) const {
+    std::erase_if(best, [this](Key key) { return is_dead(vertex_of(key)); });
+    best.resize(std::min(best.size(), options.n_candidates));
+    const VertexId* const list = links.row(vertex);
+    std::vector<VertexId> ids(list, std::find(list, list + links.width, kNone));
+    std::erase_if(ids, [&](VertexId id) { return id == vertex || is_dead(id); });
+    for (const Key key : best) ids.push_back(vertex_of(key));
+    Closeup& closeup = pruner.look(vertex, ids);
+    std::vector<VertexId> chosen(ids.size());
+    const auto is_kept = [&](VertexId id) { return links.is_child(id, vertex); };
+    chosen.resize(closeup.choose(pruner.alpha(), options.degree, is_kept, chosen.data()));
+    return chosen;
   }
 
   // Leaders that turned out to be copies give way to the vertices that they equal. No list has

@@ -203,6 +203,18 @@ class Store {
     if (root_ >= 0) store_id(entries, std::exchange(root_, kNone));
   }
 
+  // Gives new neighbours to n slots, the next after those of the last call.
+  void renew(std::size_t n, const Rows& exact, const InsertOptions& options, std::size_t n_threads,
+             Pulse& pulse) {
+    std::vector<VertexId> chosen;
+    for (std::size_t i = 0; i < n_slots_ && chosen.size() < n; ++i) {
+      next_renewed_ = next_renewed_ + 1 < n_slots_ ? next_renewed_ + 1 : 0;
+      const auto slot = static_cast<VertexId>(next_renewed_);
+      if (label(slot) != kNoId && !links.is_copy(slot)) chosen.push_back(slot);
+    }
+    inserter_for(exact, exact, options).renew(chosen, n_threads, pulse);
+  }
+
   // Slots whose lists or parents, and slots whose vectors or labels, have changed since the last
   // call.
   std::pair<std::vector<VertexId>, std::vector<VertexId>> take_changes() {
@@ -275,6 +287,7 @@ class Store {
   }
 
   std::size_t n_slots_ = 0;
+  std::size_t next_renewed_ = 0;
   float longest_ = 0;      // squared length of the longest vector so far, for inner products
   VertexId root_ = kNone;  // of an empty graph, placed but not published
   mutable std::shared_mutex mutex_;  // of slots_

@@ -111,6 +111,9 @@ class Store:
     def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
         """Label placed slots, and add the edges that lead to them."""
 
+    def renew(self, n: int, *, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+        """Choose new neighbours for the next n slots."""
+
     def repair(self, exact: Rows, *, alpha: float, n_threads: int) -> None:
         """Remove dead slots from the graph, as far as searches permit."""
 

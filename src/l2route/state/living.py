@@ -35,8 +35,14 @@ EF_INSERTION = 200
 """Beam width of the walks that find neighbours for new vectors."""
 N_CANDIDATES = 200
 """Nearest vectors among which the neighbours of a new one are chosen."""
-TRIMMED = 0.9
-"""Share of its length to which a neighbour list is cut when it overflows."""
+RENEWED = 2
+"""Vertices that get new neighbours for every vector that is added, one after another. Without it,
+what is added and deleted makes the graph worse."""
+EF_RENEWAL = 60
+"""Beam width of the walks that find new neighbours, and number of candidates."""
+REPAIR_ALPHA = 1.0
+"""Alpha by which the neighbours of deleted vertices are joined. A larger one fills lists with near
+vertices, which is worse on data that are hard to search."""
 MAX_DEAD = 0.01
 """Share of dead slots above which an insertion first repairs the graph."""
 MAX_DEAD_AFTER_DELETION = 0.05
@@ -114,17 +120,8 @@ class Living:
         self.searchers = self._searchers()
         self._exact = _core.Rows(self.base.rows, self.base.scorer)
         width = arrays["neighbors"].shape[1]
-        self._how: dict[str, Any] = {
-            "walked": self._exact,
-            "exact": self._exact,
-            "options": _core.InsertOptions(
-                ef=EF_INSERTION,
-                n_candidates=N_CANDIDATES,
-                degree=width,
-                trimmed=max(1, int(TRIMMED * width)),
-                alpha=ALPHA,
-            ),
-        }
+        self._inserting = _insert_options(width, EF_INSERTION, N_CANDIDATES)
+        self._renewing = _insert_options(width, EF_RENEWAL, EF_RENEWAL)
 
     def __len__(self) -> int:
         return self.store.n_live
@@ -217,10 +214,12 @@ class Living:
     ) -> None:
         slots = self.store.take(ids)
         self.base.rows[slots, : self.base.dim] = vectors
-        self.store.place(slots, **self._how, n_threads=n_threads)
+        how = {"exact": self._exact, "n_threads": n_threads}
+        self.store.place(slots, walked=self._exact, options=self._inserting, **how)
         for space in self.spaces[1:]:
             self._encode(space, slots)
-        self.store.publish(slots, ids, **self._how, n_threads=n_threads)
+        self.store.publish(slots, ids, walked=self._exact, options=self._inserting, **how)
+        self.store.renew(RENEWED * len(slots), options=self._renewing, **how)
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
         """Write the routing vectors and biases of new slots, whose lists are known."""
@@ -245,7 +244,7 @@ class Living:
     def repair(self, n_threads: int = 0) -> None:
         """Remove dead slots from the graph, as far as searches that are running permit."""
         with self._step:
-            self.store.repair(self._exact, alpha=ALPHA, n_threads=n_threads)
+            self.store.repair(self._exact, alpha=REPAIR_ALPHA, n_threads=n_threads)
 
     def _note(self, added: NDArray[np.int64] | None, n: int) -> None:
         """Count a change of n vectors; `added` has their ids if they are new ones, or is None."""
@@ -267,7 +266,7 @@ class Living:
         """Give live parents to the children of dead slots."""
         if self.store.n_dead:
             with self._step:
-                self.store.mend_tree(self._exact, alpha=ALPHA)
+                self.store.mend_tree(self._exact, alpha=REPAIR_ALPHA)
 
     def choose_entries(self) -> None:
         """Choose entry points anew if the number of vectors has doubled since the last time."""
@@ -281,6 +280,12 @@ class Living:
         others = chosen[~np.isin(chosen, roots)]
         self.store.set_entries(np.concatenate([roots, others]).astype(np.int32)[:MAX_ENTRIES])
         self.counts.n_when_entered = len(live)
+
+
+def _insert_options(width: int, ef: int, n_candidates: int) -> _core.InsertOptions:
+    return _core.InsertOptions(
+        ef=ef, n_candidates=n_candidates, degree=width, trimmed=width, alpha=ALPHA
+    )
 
 
 def _longest_square(rows: NDArray[Any]) -> float:
