@@ -3,16 +3,19 @@
 // A slot is live (it has an id), dead (deleted, but walks still pass through it) or free. Dead
 // slots become free in stages: their tree children are adopted; when the readers from before have
 // left, they are swept out of all lists; when the readers from before that have left, nothing can
-// reach them. One thread at a time changes a store; `slot_of`, `label`, `n_dead`, `n_live`,
-// `n_updates` and `readers` are for any thread.
+// reach them. One thread at a time changes a store; `label`, `n_dead`, `n_live`, `n_updates` and
+// `readers` are for any thread.
+//
+// The map of ids to slots has no lock, which a fork could copy while it is held: Python's lock
+// protects it. `open`, `slot_of`, `take`, `kill` and `roll_back` are called with that lock held;
+// all that runs without it (`place`, `publish`, `repair`, `mend_tree`, searches) leaves the map
+// alone.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
-#include <shared_mutex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -72,7 +75,6 @@ class Store {
   std::size_t room() const { return free_.size() + links.capacity - n_slots_; }
 
   VertexId slot_of(std::int64_t id) const {
-    const std::shared_lock lock(mutex_);
     const auto found = slots_.find(id);
     return found == slots_.end() ? kNone : found->second;
   }
@@ -95,7 +97,6 @@ class Store {
     }
     renewed_[static_cast<std::size_t>(slot)] = 1;
     taken_.emplace_back(id, slot);
-    const std::unique_lock lock(mutex_);
     const auto [found, is_new] = slots_.try_emplace(id, slot);
     if (!is_new) replaced_.push_back(std::exchange(found->second, slot));
     n_live_ = slots_.size();
@@ -127,11 +128,8 @@ class Store {
       }
     }
     kill(published);
-    {
-      const std::unique_lock lock(mutex_);
-      for (const VertexId slot : replaced_) slots_[label(slot)] = slot;
-      n_live_ = slots_.size();
-    }
+    for (const VertexId slot : replaced_) slots_[label(slot)] = slot;
+    n_live_ = slots_.size();
     end();
   }
 
@@ -265,7 +263,6 @@ class Store {
   }
 
   void forget(std::int64_t id, VertexId slot) {
-    const std::unique_lock lock(mutex_);
     const auto found = slots_.find(id);
     if (found != slots_.end() && found->second == slot) slots_.erase(found);
     n_live_ = slots_.size();
@@ -290,8 +287,7 @@ class Store {
   std::size_t next_renewed_ = 0;
   float longest_ = 0;      // squared length of the longest vector so far, for inner products
   VertexId root_ = kNone;  // of an empty graph, placed but not published
-  mutable std::shared_mutex mutex_;  // of slots_
-  std::unordered_map<std::int64_t, VertexId> slots_;
+  std::unordered_map<std::int64_t, VertexId> slots_;      // of live ids; under Python's lock
   std::vector<std::pair<std::int64_t, VertexId>> taken_;  // by the insertion that is going on
   std::vector<VertexId> replaced_;                        // slots whose ids it gives to others
   std::vector<VertexId> dead_;                            // not adopted yet
