@@ -56,14 +56,10 @@ Output<VertexId> take(PyStore& self, const Array<std::int64_t>& ids) {
   return array;
 }
 
-const Rows& rows_in(const PyRows& rows, const Store& store) {
-  require(rows.view().n == store.links.capacity, "a row for every slot");
-  return rows.view();
-}
-
 const Rows& exact_in(const PyRows& rows, const Store& store) {
   require(!is_code(rows.view().element), "original vectors");
-  return rows_in(rows, store);
+  require(rows.view().n == store.links.capacity, "a row for every slot");
+  return rows.view();
 }
 
 // A change that has begun is not interrupted: its pulse never stops it.
@@ -94,27 +90,26 @@ InsertOptions checked(const InsertOptions& options, const Store& store) {
   return options;
 }
 
-void place(PyStore& self, const Array<VertexId>& slots, const PyRows& walked, const PyRows& exact,
+void place(PyStore& self, const Array<VertexId>& slots, const PyRows& exact,
            const InsertOptions& options, std::size_t n_threads) {
   Store& store = self.store();
   const std::vector<VertexId> chosen = slots_in(slots, store);
-  const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
+  const Rows& rows = exact_in(exact, store);
   const InsertOptions how = checked(options, store);
   without_gil([&](Pulse& pulse) {
-    store.place(chosen.data(), chosen.size(), by, rows, how, n_threads, pulse);
+    store.place(chosen.data(), chosen.size(), rows, how, n_threads, pulse);
   });
 }
 
 void publish(PyStore& self, const Array<VertexId>& slots, const Array<std::int64_t>& ids,
-             const PyRows& walked, const PyRows& exact, const InsertOptions& options,
-             std::size_t n_threads) {
+             const PyRows& exact, const InsertOptions& options, std::size_t n_threads) {
   Store& store = self.store();
   require(ids.shape(0) == slots.shape(0), "an id per slot");
   const std::vector<VertexId> chosen = slots_in(slots, store);
-  const Rows &by = rows_in(walked, store), &rows = exact_in(exact, store);
+  const Rows& rows = exact_in(exact, store);
   const InsertOptions how = checked(options, store);
   uninterrupted([&](Pulse& pulse) {
-    store.publish(chosen.data(), ids.data(), chosen.size(), by, rows, how, n_threads, pulse);
+    store.publish(chosen.data(), ids.data(), chosen.size(), rows, how, n_threads, pulse);
   });
 }
 
@@ -212,10 +207,10 @@ void bind_live(nb::module_& m) {
                 [&](Pulse&) { self.store().await_searches(std::chrono::milliseconds(most)); });
           },
           "most"_a, "Wait until the searches that are running have ended, at most so many ms.")
-      .def("place", &place, "slots"_a, nb::kw_only(), "walked"_a, "exact"_a, "options"_a,
-           "n_threads"_a, "Choose lists and parents of new slots; nothing leads to them yet.")
-      .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "walked"_a, "exact"_a,
-           "options"_a, "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
+      .def("place", &place, "slots"_a, nb::kw_only(), "exact"_a, "options"_a, "n_threads"_a,
+           "Choose lists and parents of new slots; nothing leads to them yet.")
+      .def("publish", &publish, "slots"_a, "ids"_a, nb::kw_only(), "exact"_a, "options"_a,
+           "n_threads"_a, "Label placed slots, and add the edges that lead to them.")
       .def("renew", &renew, "n"_a, nb::kw_only(), "exact"_a, "options"_a, "n_threads"_a,
            "Choose new neighbours for the next n slots.")
       .def("repair", &repair, "exact"_a, nb::kw_only(), "alpha"_a, "n_threads"_a,

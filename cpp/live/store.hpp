@@ -183,9 +183,9 @@ class Store {
   }
 
   // Chooses lists and parents of new slots, whose rows are written. The tree must have been mended.
-  void place(const VertexId* slots, std::size_t n, const Rows& walked, const Rows& exact,
-             const InsertOptions& options, std::size_t n_threads, Pulse& pulse) {
-    Inserter inserter = inserter_for(walked, exact, options);
+  void place(const VertexId* slots, std::size_t n, const Rows& exact, const InsertOptions& options,
+             std::size_t n_threads, Pulse& pulse) {
+    Inserter inserter = inserter_for(exact, options);
     const bool is_first = inserter.entries.empty();
     inserter.place(slots, n, nullptr, n_threads, pulse);
     longest_ = inserter.longest;
@@ -193,11 +193,10 @@ class Store {
   }
 
   // Labels placed slots, and makes them reachable.
-  void publish(const VertexId* slots, const std::int64_t* ids, std::size_t n, const Rows& walked,
-               const Rows& exact, const InsertOptions& options, std::size_t n_threads,
-               Pulse& pulse) {
+  void publish(const VertexId* slots, const std::int64_t* ids, std::size_t n, const Rows& exact,
+               const InsertOptions& options, std::size_t n_threads, Pulse& pulse) {
     for (std::size_t i = 0; i < n; ++i) set_label(slots[i], ids[i]);
-    inserter_for(walked, exact, options).publish(slots, n, n_threads, pulse);
+    inserter_for(exact, options).publish(slots, n, n_threads, pulse);
     if (root_ >= 0) store_id(entries, std::exchange(root_, kNone));
   }
 
@@ -210,7 +209,7 @@ class Store {
       const auto slot = static_cast<VertexId>(next_renewed_);
       if (label(slot) != kNoId && !links.is_copy(slot)) chosen.push_back(slot);
     }
-    inserter_for(exact, exact, options).renew(chosen, n_threads, pulse);
+    inserter_for(exact, options).renew(chosen, n_threads, pulse);
   }
 
   // Slots whose lists or parents, and slots whose vectors or labels, have changed since the last
@@ -240,10 +239,10 @@ class Store {
     dead_.clear();
   }
 
-  Inserter inserter_for(const Rows& walked, const Rows& exact, const InsertOptions& options) const {
+  Inserter inserter_for(const Rows& exact, const InsertOptions& options) const {
     Inserter inserter;
     inserter.links = links;
-    inserter.walked = walked;
+    inserter.walked = exact;
     inserter.exact = exact;
     inserter.options = options;
     inserter.entries.assign(entries, std::find(entries, entries + n_entries, kNone));

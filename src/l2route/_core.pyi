@@ -105,10 +105,10 @@ class Store:
         Wait until the searches that are running have ended, at most so many ms.
         """
 
-    def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+    def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, exact: Rows, options: InsertOptions, n_threads: int) -> None:
         """Choose lists and parents of new slots; nothing leads to them yet."""
 
-    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, walked: Rows, exact: Rows, options: InsertOptions, n_threads: int) -> None:
+    def publish(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, exact: Rows, options: InsertOptions, n_threads: int) -> None:
         """Label placed slots, and add the edges that lead to them."""
 
     def renew(self, n: int, *, exact: Rows, options: InsertOptions, n_threads: int) -> None:

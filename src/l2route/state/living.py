@@ -214,11 +214,11 @@ class Living:
     ) -> None:
         slots = self.store.take(ids)
         self.base.rows[slots, : self.base.dim] = vectors
-        how = {"exact": self._exact, "n_threads": n_threads}
-        self.store.place(slots, walked=self._exact, options=self._inserting, **how)
+        how: dict[str, Any] = {"exact": self._exact, "n_threads": n_threads}
+        self.store.place(slots, options=self._inserting, **how)
         for space in self.spaces[1:]:
             self._encode(space, slots)
-        self.store.publish(slots, ids, walked=self._exact, options=self._inserting, **how)
+        self.store.publish(slots, ids, options=self._inserting, **how)
         self.store.renew(RENEWED * len(slots), options=self._renewing, **how)
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
