@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "bindings/graph.hpp"
+#include "bindings/insert.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
-#include "build/insert.hpp"
 #include "build/prune.hpp"
 #include "build/renew.hpp"
 
@@ -20,9 +20,6 @@ using namespace nanobind::literals;
 namespace l2route {
 namespace {
 
-template <class T>
-using Written = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using WrittenLists = nb::ndarray<VertexId, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using OptionalQueries = std::optional<Matrix<float>>;
 
 Output<VertexId> breadth_first_order(const PyGraph& graph) {
@@ -34,12 +31,8 @@ Output<VertexId> breadth_first_order(const PyGraph& graph) {
   return array;
 }
 
-void require_floats(const Rows& rows) {
-  require(!is_code(rows.element), "rows of float32 or float16 to prune by");
-}
-
-Pruner pruner_of(const Rows& rows, float alpha) {
-  require_floats(rows);
+Pruner pruner_of(const PyRows& floats, float alpha) {
+  const Rows& rows = floats_of(floats);
   std::vector<VertexId> all(rows.kind == ScoreKind::inner_product ? rows.n : 0);
   std::iota(all.begin(), all.end(), 0);
   return Pruner(rows, alpha, longest_square(rows, all.data(), all.size()));
@@ -50,7 +43,7 @@ Output<VertexId> pruned_lists(const PyRows& rows, const Matrix<VertexId>& candid
   const Rows& view = rows.view();
   require(candidates.shape(0) == view.n, "candidates of every row");
   require(degree > 0, "a degree of at least 1");
-  const Pruner pruner = pruner_of(view, alpha);
+  const Pruner pruner = pruner_of(rows, alpha);
   auto [lists, array] = new_array<VertexId>({view.n, degree});
   without_gil([&, lists = lists](Pulse& pulse) {
     prune_lists(pruner, adjacency_of(candidates), degree, n_threads, lists, pulse);
@@ -62,7 +55,7 @@ Output<VertexId> mutual_lists(const PyRows& rows, const Matrix<VertexId>& found,
                               std::size_t n_threads) {
   const Rows& view = rows.view();
   require(found.shape(0) == view.n, "a list of every row");
-  const Pruner pruner = pruner_of(view, alpha);
+  const Pruner pruner = pruner_of(rows, alpha);
   auto [lists, array] = new_array<VertexId>({view.n, found.shape(1)});
   without_gil([&, lists = lists](Pulse& pulse) {
     make_mutual(pruner, adjacency_of(found), found.shape(1), n_threads, lists, pulse);
@@ -72,10 +65,10 @@ Output<VertexId> mutual_lists(const PyRows& rows, const Matrix<VertexId>& found,
 
 class PyInserter {
  public:
-  PyInserter(WrittenLists lists, Written<VertexId> parents, Written<std::uint8_t> is_copy,
-             std::shared_ptr<const PyRows> walked, std::shared_ptr<const PyRows> exact,
-             std::vector<VertexId> entries, OptionalArray<std::int64_t> labels,
-             const InsertOptions& options, float longest)
+  PyInserter(MutableMatrix<VertexId> lists, MutableArray<VertexId> parents,
+             MutableArray<std::uint8_t> is_copy, std::shared_ptr<const PyRows> walked,
+             std::shared_ptr<const PyRows> exact, std::vector<VertexId> entries,
+             OptionalArray<std::int64_t> labels, const InsertOptions& options, float longest)
       : lists_(std::move(lists)),
         parents_(std::move(parents)),
         is_copy_(std::move(is_copy)),
@@ -87,15 +80,10 @@ class PyInserter {
     require(parents_.shape(0) == n && is_copy_.shape(0) == n && walked_->view().n == n &&
                 exact_->view().n == n && (!labels_ || labels_->shape(0) == n),
             "as many parents, copies, rows and labels as lists");
-    require_floats(exact_->view());
-    require(options.degree > 0 && options.degree <= width && options.trimmed > 0 &&
-                options.trimmed <= width,
-            "degrees from 1 to the length of lists");
-    require(options.alpha >= 1, "alpha of at least 1");
     inserter_.links = {lists_.data(), n, width, parents_.data(), is_copy_.data()};
     inserter_.walked = walked_->view();
-    inserter_.exact = exact_->view();
-    inserter_.options = options;
+    inserter_.exact = floats_of(*exact_);
+    inserter_.options = checked(options, width);
     inserter_.entries = std::move(entries);
     inserter_.labels = labels_ ? labels_->data() : nullptr;
     inserter_.longest = longest;
@@ -142,9 +130,9 @@ class PyInserter {
     return queries->data();
   }
 
-  WrittenLists lists_;
-  Written<VertexId> parents_;
-  Written<std::uint8_t> is_copy_;
+  MutableMatrix<VertexId> lists_;
+  MutableArray<VertexId> parents_;
+  MutableArray<std::uint8_t> is_copy_;
   std::shared_ptr<const PyRows> walked_;
   std::shared_ptr<const PyRows> exact_;
   OptionalArray<std::int64_t> labels_;
@@ -153,21 +141,13 @@ class PyInserter {
 
 void bind_inserter(nb::module_& m) {
   nb::class_<PyInserter>(m, "Inserter", "Inserts vertices into lists that others may be searching.")
-      .def(
-          "__init__",
-          [](PyInserter* self, WrittenLists lists, Written<VertexId> parents,
-             Written<std::uint8_t> is_copy, std::shared_ptr<const PyRows> walked,
-             std::shared_ptr<const PyRows> exact, std::vector<VertexId> entries,
-             OptionalArray<std::int64_t> labels, std::size_t ef, std::size_t n_candidates,
-             std::size_t degree, std::size_t trimmed, float alpha, float longest) {
-            const InsertOptions options{ef, n_candidates, degree, trimmed, alpha};
-            new (self) PyInserter(std::move(lists), std::move(parents), std::move(is_copy),
-                                  std::move(walked), std::move(exact), std::move(entries),
-                                  std::move(labels), options, longest);
-          },
-          nb::kw_only(), "lists"_a, "parents"_a, "is_copy"_a, "walked"_a, "exact"_a,
-          "entries"_a = std::vector<VertexId>(), "labels"_a = nb::none(), "ef"_a, "n_candidates"_a,
-          "degree"_a, "trimmed"_a, "alpha"_a, "longest"_a = 0.0f)
+      .def(nb::init<MutableMatrix<VertexId>, MutableArray<VertexId>, MutableArray<std::uint8_t>,
+                    std::shared_ptr<const PyRows>, std::shared_ptr<const PyRows>,
+                    std::vector<VertexId>, OptionalArray<std::int64_t>, const InsertOptions&,
+                    float>(),
+           nb::kw_only(), "lists"_a, "parents"_a, "is_copy"_a, "walked"_a, "exact"_a,
+           "entries"_a = std::vector<VertexId>(), "labels"_a = nb::none(), "options"_a,
+           "longest"_a = 0.0f)
       .def("place", &PyInserter::place, "slots"_a, "queries"_a = nb::none(), nb::kw_only(),
            "n_threads"_a,
            "Choose lists and parents of new slots, whose rows are written; nothing leads to them.")

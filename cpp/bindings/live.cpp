@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "bindings/graph.hpp"
+#include "bindings/insert.hpp"
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
@@ -29,11 +30,6 @@ std::vector<VertexId> slots_in(const Array<VertexId>& slots, const Store& store)
             "slots in use, got " + std::to_string(slot));
   }
   return copy;
-}
-
-template <void (Store::*method)(const std::vector<VertexId>&)>
-void on_slots(PyStore& self, const Array<VertexId>& slots) {
-  (self.store().*method)(slots_in(slots, self.store()));
 }
 
 Output<VertexId> slots_of(const PyStore& self, const Array<std::int64_t>& ids) {
@@ -57,9 +53,8 @@ Output<VertexId> take(PyStore& self, const Array<std::int64_t>& ids) {
 }
 
 const Rows& exact_in(const PyRows& rows, const Store& store) {
-  require(!is_code(rows.view().element), "original vectors");
   require(rows.view().n == store.links.capacity, "a row for every slot");
-  return rows.view();
+  return floats_of(rows);
 }
 
 // A change that has begun is not interrupted: its pulse never stops it.
@@ -81,21 +76,12 @@ void mend_tree(PyStore& self, const PyRows& exact, float alpha) {
   uninterrupted([&](Pulse&) { self.store().mend_tree(rows, alpha); });
 }
 
-InsertOptions checked(const InsertOptions& options, const Store& store) {
-  require(options.degree > 0 && options.degree <= store.links.width && options.trimmed > 0 &&
-              options.trimmed <= store.links.width,
-          "degrees from 1 to the length of lists");
-  require(options.ef > 0 && options.n_candidates > 0 && options.alpha >= 1,
-          "a beam, candidates, and alpha of at least 1");
-  return options;
-}
-
 void place(PyStore& self, const Array<VertexId>& slots, const PyRows& exact,
            const InsertOptions& options, std::size_t n_threads) {
   Store& store = self.store();
   const std::vector<VertexId> chosen = slots_in(slots, store);
   const Rows& rows = exact_in(exact, store);
-  const InsertOptions how = checked(options, store);
+  const InsertOptions& how = checked(options, store.links.width);
   without_gil([&](Pulse& pulse) {
     store.place(chosen.data(), chosen.size(), rows, how, n_threads, pulse);
   });
@@ -107,7 +93,7 @@ void publish(PyStore& self, const Array<VertexId>& slots, const Array<std::int64
   require(ids.shape(0) == slots.shape(0), "an id per slot");
   const std::vector<VertexId> chosen = slots_in(slots, store);
   const Rows& rows = exact_in(exact, store);
-  const InsertOptions how = checked(options, store);
+  const InsertOptions& how = checked(options, store.links.width);
   uninterrupted([&](Pulse& pulse) {
     store.publish(chosen.data(), ids.data(), chosen.size(), rows, how, n_threads, pulse);
   });
@@ -199,7 +185,12 @@ void bind_live(nb::module_& m) {
       .def(
           "roll_back", [](PyStore& self) { self.store().roll_back(); },
           "Undo an insertion that has begun and not ended; nothing otherwise.")
-      .def("kill", &on_slots<&Store::kill>, "slots"_a, "Delete live slots.")
+      .def(
+          "kill",
+          [](PyStore& self, const Array<VertexId>& slots) {
+            self.store().kill(slots_in(slots, self.store()));
+          },
+          "slots"_a, "Delete live slots.")
       .def(
           "await_searches",
           [](const PyStore& self, std::size_t most) {

@@ -10,11 +10,6 @@
 
 namespace l2route {
 
-template <class T>
-using MutableMatrix = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-template <class T>
-using MutableArray = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 class PyStore {
  public:
   PyStore(MutableMatrix<VertexId> lists, MutableArray<VertexId> parents,

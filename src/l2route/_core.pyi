@@ -188,7 +188,7 @@ def mutual_lists(*, rows: Rows, lists: Annotated[NDArray[numpy.int32], dict(shap
 class Inserter:
     """Inserts vertices into lists that others may be searching."""
 
-    def __init__(self, *, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], is_copy: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], walked: Rows, exact: Rows, entries: Sequence[int] = [], labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, ef: int, n_candidates: int, degree: int, trimmed: int, alpha: float, longest: float = 0.0) -> None: ...
+    def __init__(self, *, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu')], parents: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], is_copy: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], walked: Rows, exact: Rows, entries: Sequence[int] = [], labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, options: InsertOptions, longest: float = 0.0) -> None: ...
 
     def place(self, slots: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, *, n_threads: int) -> None:
         """

@@ -68,11 +68,13 @@ def empty(
         is_copy=is_copy,
         walked=rows,
         exact=rows,
-        ef=ef or n,
-        n_candidates=n_candidates,
-        degree=degree,
-        trimmed=trimmed,
-        alpha=alpha,
+        options=_core.InsertOptions(
+            ef=n if ef is None else ef,
+            n_candidates=n_candidates,
+            degree=degree,
+            trimmed=trimmed,
+            alpha=alpha,
+        ),
         longest=LONGEST if scorer == "ip" else 0.0,
     )
     return Grown(vectors, lists, parents, is_copy, inserter)
@@ -309,11 +311,7 @@ def test_dead_vertices_get_no_new_neighbors() -> None:
         exact=rows,
         entries=alive.inserter.entries,
         labels=labels,
-        ef=40,
-        n_candidates=16,
-        degree=6,
-        trimmed=7,
-        alpha=1.0,
+        options=_core.InsertOptions(ef=40, n_candidates=16, degree=6, trimmed=7, alpha=1.0),
     )
     slots = np.arange(30, 31, dtype=np.int32)
     inserter.place(slots, n_threads=1)
@@ -328,6 +326,8 @@ def test_dead_vertices_get_no_new_neighbors() -> None:
         ({"width": 1}, "lists of at least 2"),
         ({"degree": 9}, "degrees from 1"),
         ({"trimmed": 0}, "degrees from 1"),
+        ({"ef": 0}, "a beam and candidates of at least 1"),
+        ({"n_candidates": 0}, "a beam and candidates of at least 1"),
         ({"alpha": 0.5}, "alpha of at least 1"),
     ],
 )

@@ -187,11 +187,9 @@ def _inserter(walked: _Walked, exact: _core.Rows, degree: int, beam: int) -> _co
         is_copy=np.zeros(n, dtype=np.uint8),
         walked=walked.rows,
         exact=exact,
-        ef=beam,
-        n_candidates=beam,
-        degree=widths.chosen,
-        trimmed=widths.trimmed,
-        alpha=1.0,
+        options=_core.InsertOptions(
+            ef=beam, n_candidates=beam, degree=widths.chosen, trimmed=widths.trimmed, alpha=1.0
+        ),
     )
 
 
