@@ -75,12 +75,6 @@ struct Links {
     return is_copy(vertex) ? std::clamp<std::size_t>(width - 1, 1, kFanOut) : 1;
   }
 
-  // Whether `ancestor` is the vertex itself or on its way to the root.
-  bool descends_from(VertexId vertex, VertexId ancestor) const {
-    while (vertex >= 0 && vertex != ancestor) vertex = parent(vertex);
-    return vertex == ancestor;
-  }
-
   // Makes a vertex a child of a host: in its list if it is there, at its end, or in the place of
   // the last neighbour that is not a child, of which there has to be one.
   void adopt(VertexId host, VertexId vertex) const {

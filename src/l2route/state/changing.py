@@ -18,6 +18,7 @@ from l2route.state.living import Living
 
 Ids = NDArray[np.int64]
 MAX_ID = int(np.iinfo(np.int64).max)
+"""The largest id."""
 N_NAMED = 5
 """Ids that an error message names."""
 

@@ -55,12 +55,13 @@ MIN_REPAIRED = 64
 MAX_ADDITIONS = 64
 """Changes that filters can follow without being evaluated anew, if they only added vectors."""
 NO_IDS = np.zeros(0, dtype=np.int64)
-
+"""An array without ids, to join others to."""
 MAX_WAIT = 1000
 """Milliseconds that an update waits for searches that began before it: one that lasts longer may
 miss the vectors that are replaced."""
 
 Slots = NDArray[np.int32]
+"""Numbers of slots [n]."""
 
 
 @dataclass(slots=True)
