@@ -3,11 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from encoding import unencoded_space
 from l2route.index import RoutingIndex
 from l2route.search.encode import encode_space
-from l2route.search.layout import pad_rows
-from l2route.search.space import RoutingSpace
-from l2route.search.vertex_map import FilterMap
 
 Vectors = NDArray[np.float32]
 
@@ -95,26 +93,8 @@ def check_structure(index: RoutingIndex) -> None:
 
 def with_learned_space(index: RoutingIndex) -> RoutingIndex:
     """A copy of an index with a space of a filter of random weights, as if it were learned."""
-    dim, rng = index.dim, np.random.default_rng(0)
-    shapes = {
-        "axes": (dim, dim),
-        "means": (5 * dim + 2,),
-        "lengths": (7,),
-        "weights": (5, dim),
-        "singles": (2, dim),
-        "out": (dim, dim),
-        "shift": (dim,),
-        "bias": (5 * dim + 2,),
-        "lengthwise": (dim,),
-        "hubs": (2, dim),
-        "hub_shifts": (2, dim + 1),
-    }
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    vertex_map = FilterMap(**arrays, constant=0.1)
     base, graph = index.base, index.graph
-    rows = pad_rows(np.zeros((len(index), dim), dtype=np.float32))
-    bias = np.zeros(len(index), dtype=np.float32)
-    space = RoutingSpace(rows, dim, "ip", bias=bias, name="learned", vertex_map=vertex_map)
+    space = unencoded_space(len(index), index.dim)
     spaces = [*index.spaces[1:], encode_space(space, base, graph)]
     return RoutingIndex(base, graph, spaces, index.labels, index.validation)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from encoding import assert_rows_of
+from encoding import assert_rows_of, random_filter
 from l2route.data.vectors import METRICS, Metric
 from l2route.search.base import BaseVectors
 from l2route.search.codes import COMPRESSIONS, Compression, compress_space, decode_rows, to_float16
 from l2route.search.encode import check_encodes, encode_vertices
 from l2route.search.space import RoutingSpace, original_space, pca_space
 from l2route.search.surroundings import neighborhood_means
-from l2route.search.vertex_map import FilterMap
 
 NOWHERE = np.zeros((0, 0), dtype=np.int32)
 """Lists for spaces that do not look at neighbours."""
@@ -127,25 +126,13 @@ def test_means_of_some_are_those_of_all(
 
 def test_a_filter_with_arrays_that_do_not_fit_is_refused() -> None:
     """The error names the array, and what was expected."""
-    n, dim = 4, 3
-    arrays = {
-        "axes": (n, n),
-        "means": (5 * n + 2,),
-        "lengths": (7,),
-        "weights": (5, n),
-        "singles": (2, n),
-        "out": (n, dim),
-        "shift": (dim,),
-        "bias": (5 * n + 2,),
-        "lengthwise": (n,),
-        "hubs": (2, n),
-        "hub_shifts": (2, dim + 1),
-    }
-    filled = {name: np.ones(shape, dtype=np.float32) for name, shape in arrays.items()}
-    good = FilterMap(**filled, constant=0.0)
-    for name, shape in arrays.items():
-        wrong = np.ones((*shape[:-1], shape[-1] + 1), dtype=np.float32)
+    good = random_filter(4, 3)
+    arrays = {each.name: getattr(good, each.name) for each in fields(good)}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            continue
+        wrong = np.ones((*array.shape[:-1], array.shape[-1] + 1), dtype=np.float32)
         with pytest.raises(ValueError, match=r"^expected \w+ of a filter \["):
             replace(good, **{name: wrong})
     with pytest.raises(ValueError, match=r"expected a filter that maps \[4, 4\], got \[4, 3\]"):
-        RoutingSpace(np.ones((1, 16), dtype=np.float32), n, "ip", vertex_map=good)
+        RoutingSpace(np.ones((1, 16), dtype=np.float32), 4, "ip", vertex_map=good)

@@ -8,39 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from encoding import unencoded_space
 from indexes import built
 from l2route.index import RoutingIndex, load
 from l2route.search.encode import encode_vertices
 from l2route.search.gain import Gain
-from l2route.search.space import RoutingSpace, pca_space
+from l2route.search.space import pca_space
 from l2route.search.vertex_map import FilterMap, Projection
 from l2route.state.space_record import arrays_of_space, entry_of_space, space_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "schema1"
 INDEX = built()
-
-
-def filtered(n: int = 12, dim: int = 12) -> RoutingSpace:
-    """A space with a filter of random numbers and two hubs."""
-    rng = np.random.default_rng(0)
-    shapes = {
-        "axes": (n, n),
-        "means": (5 * n + 2,),
-        "lengths": (7,),
-        "weights": (5, n),
-        "singles": (2, n),
-        "out": (n, dim),
-        "shift": (dim,),
-        "bias": (5 * n + 2,),
-        "lengthwise": (n,),
-        "hubs": (2, n),
-        "hub_shifts": (2, dim + 1),
-    }
-    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    rows, bias = INDEX.base.rows, np.zeros(len(INDEX), dtype=np.float32)
-    return RoutingSpace(
-        rows, dim, "ip", bias=bias, name="learned", vertex_map=FilterMap(**arrays, constant=0.1)
-    )
 
 
 def test_spaces_of_version_0_1_are_projections_by_name() -> None:
@@ -76,7 +54,7 @@ def test_a_gain_with_a_count_of_zero_is_refused() -> None:
 
 def test_a_filter_is_read_as_written() -> None:
     """All arrays of a vertex map are read back, without hubs if there are none."""
-    space = filtered()
+    space = unencoded_space(len(INDEX), 12)
     by = space.vertex_map
     assert isinstance(by, FilterMap)
     none = by.with_hubs(by.hubs[:0], by.hub_shifts[:0])
@@ -93,7 +71,7 @@ def test_a_filter_is_read_as_written() -> None:
 
 def test_a_damaged_vertex_map_is_refused() -> None:
     """A kind that is not known, an array that is missing or of another type: the error names it."""
-    space = filtered()
+    space = unencoded_space(len(INDEX), 12)
     entry, arrays = entry_of_space(space), arrays_of_space(0, space)
     with pytest.raises(ValueError, match=r"expected a vertex map projection or filter, got"):
         space_of(0, entry | {"vertex_map": "magic"}, arrays)
