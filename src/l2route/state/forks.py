@@ -2,10 +2,12 @@
 
 A forked process has the memory of its parent but only one of its threads. A change that another
 thread was making would stay half done, and the locks it held would stay locked. So a fork waits
-until the step of every change in place is over, and the child makes its locks anew.
+until the step of every change in place is over, no other step begins before the fork has happened,
+and the child makes its locks anew.
 """
 
 import os
+from _thread import LockType
 from threading import Lock
 from typing import Protocol
 from weakref import WeakSet
@@ -22,19 +24,23 @@ class Step:
     """A lock that is held during every step of a change in place; forks wait for it."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        _STEPS.add(self)
+        self.lock = Lock()
+        with _GATE:
+            _STEPS.add(self)
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        with _GATE:
+            self.lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        self.lock.release()
 
 
+_GATE = Lock()
+"""Held while a step begins, and by a fork from before it waits for steps: none begins meanwhile."""
 _STEPS: WeakSet[Step] = WeakSet()
 _LOCKING: WeakSet[Locking] = WeakSet()
-_HELD: list[Step] = []
+_HELD: list[LockType] = []
 
 
 def renew_in_children(locking: Locking) -> None:
@@ -43,14 +49,19 @@ def renew_in_children(locking: Locking) -> None:
 
 
 def _hold() -> None:
+    _take(_GATE)
     for step in list(_STEPS):
-        step.__enter__()
-        _HELD.append(step)
+        _take(step.lock)
+
+
+def _take(lock: LockType) -> None:
+    lock.acquire()
+    _HELD.append(lock)
 
 
 def _release() -> None:
     while _HELD:
-        _HELD.pop().__exit__()
+        _HELD.pop().release()
 
 
 def _start_anew() -> None:
