@@ -1,14 +1,25 @@
-"""The slow twin of the core's beam search, and random graphs to run both on."""
+"""The slow twin of the core's beam search, and random searches to run both on."""
 
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from l2route.graph.graph import Graph, UpperLayer
+from l2route.search.base import BaseVectors, Scorer
+from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
+from l2route.search.space import RoutingSpace
+
+Score = Callable[[int], float]
+"""The score of a vertex."""
+Passes = NDArray[np.bool_]
+"""Whether each vertex passes a filter [n]."""
+DIM = 3
+"""Dimension of the vectors of cases."""
 
 
 @dataclass
@@ -19,15 +30,19 @@ class Walk:
     hops: list[int] = field(default_factory=list)
     n_hops: int = 0
 
-    def best(self, count: int) -> list[tuple[float, int]]:
-        """The best visited vertices, nearest first, ties by id."""
-        return heapq.nsmallest(count, ((score, v) for v, score in self.scores.items()))
+    def best(self, count: int, passes: Passes | None = None) -> list[tuple[float, int]]:
+        """The best visited vertices, of those that pass, nearest first, ties by id."""
+        visited = ((score, v) for v, score in self.scores.items() if passes is None or passes[v])
+        return heapq.nsmallest(count, visited)
 
 
 def beam_search(
-    graph: Graph, score: Callable[[int], float], budget: int, ef: int | None = None
+    graph: Graph, score: Score, budget: int, ef: int | None = None, passes: Passes | None = None
 ) -> Walk:
-    """Algorithm 1 of the paper with an exact budget, a beam width and HNSW's descent."""
+    """Algorithm 1 of the paper with an exact budget, a beam width and HNSW's descent.
+
+    Under a filter the walk leads through what does not pass; the beam holds what passes.
+    """
     walk, heap = Walk(), []
 
     def visit(neighbors: NDArray[np.int32]) -> None:
@@ -47,7 +62,8 @@ def beam_search(
                 break
     while heap and len(walk.scores) < budget:
         vertex = heapq.heappop(heap)
-        if ef is not None and vertex > walk.best(ef)[-1]:
+        beam = [] if ef is None else walk.best(ef, passes)
+        if len(beam) == ef and vertex > beam[-1]:
             break
         walk.n_hops += 1
         visit(graph.neighbors[vertex[1]])
@@ -75,7 +91,7 @@ class Slack:
 
 
 def slack_search(
-    graph: Graph, score: Callable[[int], float], budget: int, ef: int, slack: Slack
+    graph: Graph, score: Score, budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
     """Beam search with a slack: the walk, and the final beam, nearest first."""
     walk, expanded = Walk(), set[int]()
@@ -123,6 +139,82 @@ def random_graph(rng: np.random.Generator, n: int, width: int, n_layers: int) ->
         layers.insert(0, UpperLayer(members, rows(members)))
     entries = rng.choice(members, 1 if n_layers else rng.integers(1, min(n, 3) + 1), replace=False)
     return Graph(rows(every_vertex), entries.astype(np.int32), tuple(layers))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random graph over vectors of three dimensions, and a search of it."""
+
+    seed: int
+    n: int
+    width: int
+    n_layers: int
+    scorer: Scorer
+    is_integral: bool
+    """Small integers make many ties, and scores that are exact in any order of additions."""
+    is_biased: bool
+    budget: int | None
+    """Routing vectors that may be scored."""
+    ef: int | None
+    k: int
+    share: float
+    """Probability that a vertex passes a filter."""
+
+    def drawn(self) -> tuple[Graph, BaseVectors, RoutingSpace, NDArray[np.float32], Passes]:
+        """The graph, the vectors, the space, a query and what passes."""
+        rng = np.random.default_rng(self.seed)
+
+        def draw(*shape: int) -> NDArray[np.float32]:
+            drawn = rng.integers(-2, 3, shape) if self.is_integral else rng.normal(size=shape)
+            return drawn.astype(np.float32)
+
+        base = BaseVectors.of(draw(self.n, DIM), self.scorer)
+        graph = random_graph(rng, self.n, self.width, self.n_layers)
+        bias = draw(self.n) if self.is_biased else None
+        space = RoutingSpace(base.rows, DIM, base.scorer, bias=bias, is_exact=bias is None)
+        return graph, base, space, draw(1, DIM), rng.random(self.n) < self.share
+
+    @property
+    def n_rerank(self) -> int:
+        """True distances that are computed at most, in a space whose scores are not exact."""
+        if not self.is_biased:
+            return 0
+        is_by_beam = self.budget is None and self.ef is not None
+        return max(self.k, self.ef or 0) if is_by_beam else 5
+
+    @property
+    def most(self) -> int:
+        """Routing vectors that are scored at most."""
+        return self.n if self.budget is None else self.budget
+
+    @property
+    def beam(self) -> int | None:
+        """Beam width of the walk; None if only the budget ends it."""
+        return None if self.ef is None else max(self.ef, self.k, self.n_rerank)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the search."""
+        if self.budget is None and self.ef is not None:
+            return Limits(ef=self.ef)
+        return Limits(self.most + self.n_rerank, self.ef, rerank=self.n_rerank)
+
+
+CASES = st.builds(
+    Case,
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 90),
+    width=st.integers(1, 7),
+    n_layers=st.integers(0, 3),
+    scorer=st.sampled_from(["l2", "ip"]),
+    is_integral=st.booleans(),
+    is_biased=st.booleans(),
+    budget=st.none() | st.integers(1, 100),
+    ef=st.none() | st.integers(1, 70) | st.integers(513, 600),
+    k=st.integers(1, 12),
+    share=st.sampled_from([0.0, 0.05, 0.3, 0.7, 1.0]),
+)
+"""Searches of every kind."""
 
 
 def check_found(

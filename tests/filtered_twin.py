@@ -1,56 +1,17 @@
 """The slow twins of walks and scans under a filter."""
 
 import heapq
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_search_twin import Slack, Walk
+from beam_search_twin import Passes, Score, Slack, Walk
 from l2route.graph.graph import Graph
 
 MAX_SAMPLE = 32
-Score = Callable[[int], float]
 
 
-def best_passing(walk: Walk, passes: NDArray[np.bool_], count: int) -> list[tuple[float, int]]:
-    """The best visited vertices that pass, nearest first, ties by id."""
-    return heapq.nsmallest(count, ((s, v) for v, s in walk.scores.items() if passes[v]))
-
-
-def sieve_search(
-    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int | None
-) -> Walk:
-    """A walk through what does not pass: only what passes counts for the beam width."""
-    walk, heap = Walk(), []
-
-    def visit(neighbors: NDArray[np.int32]) -> None:
-        for v in neighbors.tolist():
-            if v >= 0 and v not in walk.scores and len(walk.scores) < budget:
-                walk.scores[v] = score(v)
-                walk.hops.append(walk.n_hops)
-                heapq.heappush(heap, (walk.scores[v], v))
-
-    visit(graph.entries)
-    for layer in graph.upper:
-        while len(walk.scores) < budget:
-            (nearest,) = walk.best(1)
-            walk.n_hops += 1
-            visit(layer.neighbors[np.searchsorted(layer.vertices, nearest[1])])
-            if walk.best(1) == [nearest]:
-                break
-    while heap and len(walk.scores) < budget:
-        vertex = heapq.heappop(heap)
-        if ef is not None:
-            beam = best_passing(walk, passes, ef)
-            if len(beam) == ef and vertex > beam[-1]:
-                break
-        walk.n_hops += 1
-        visit(graph.neighbors[vertex[1]])
-    return walk
-
-
-def sample_of(passes: NDArray[np.bool_]) -> NDArray[np.int32]:
+def sample_of(passes: Passes) -> NDArray[np.int32]:
     """Entry points among what passes: spread evenly over their ranks."""
     rows = np.flatnonzero(passes).astype(np.int32)
     n = min(MAX_SAMPLE, len(rows))
@@ -58,9 +19,7 @@ def sample_of(passes: NDArray[np.bool_]) -> NDArray[np.int32]:
     return rows[ranks]
 
 
-def look_search(
-    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int | None
-) -> Walk:
+def look_search(graph: Graph, score: Score, budget: int, ef: int | None, passes: Passes) -> Walk:
     """A walk on what passes: neighbours of those that do not pass are taken in their place."""
     walk, heap = Walk(), []
     looked = set[int]()
@@ -104,7 +63,7 @@ def look_search(
 
 
 def slack_sieve_search(
-    graph: Graph, score: Score, passes: NDArray[np.bool_], budget: int, ef: int, slack: Slack
+    graph: Graph, score: Score, passes: Passes, budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
     """A walk with a slack through what does not pass: the walk, and the final beam."""
     walk, expanded = Walk(), set[int]()

@@ -1,26 +1,22 @@
 """Laws of searches under a filter: they equal their twins, whichever way they go."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from beam_search_twin import Slack, check_found, random_graph
-from filtered_twin import best_passing, look_search, sieve_search, slack_sieve_search
+from beam_search_twin import CASES, DIM, Case, Slack, beam_search, check_found, random_graph
+from filtered_twin import look_search, slack_sieve_search
 from l2route import _core
 from l2route.data.vectors import Metric
-from l2route.graph.graph import Graph
-from l2route.search.base import BaseVectors, Scorer
+from l2route.search.base import BaseVectors
 from l2route.search.codes import compress_space, to_float16
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher, Way
 from l2route.search.space import RoutingSpace, original_space
 
-DIM = 3
 WAYS: tuple[Way, ...] = ("scan", "look", "sieve")
 
 
@@ -32,82 +28,21 @@ def core_filter(passes: NDArray[np.bool_]) -> _core.Filter:
     return _core.Filter(words, len(passes))
 
 
-@dataclass(frozen=True)
-class Case:
-    """A random graph over vectors of three dimensions, a search of it, and what passes."""
-
-    seed: int
-    n: int
-    width: int
-    n_layers: int
-    scorer: Scorer
-    is_integral: bool
-    """Small integers make many ties, and scores that are exact in any order of additions."""
-    is_biased: bool
-    budget: int | None
-    """Routing vectors that may be scored."""
-    ef: int | None
-    k: int
-    share: float
-    """Probability that a vertex passes."""
-
-    def drawn(
-        self,
-    ) -> tuple[Graph, BaseVectors, RoutingSpace, NDArray[np.float32], NDArray[np.bool_]]:
-        """The graph, the vectors, the space, a query and what passes."""
-        rng = np.random.default_rng(self.seed)
-
-        def draw(*shape: int) -> NDArray[np.float32]:
-            drawn = rng.integers(-2, 3, shape) if self.is_integral else rng.normal(size=shape)
-            return drawn.astype(np.float32)
-
-        base = BaseVectors.of(draw(self.n, DIM), self.scorer)
-        graph = random_graph(rng, self.n, self.width, self.n_layers)
-        bias = draw(self.n) if self.is_biased else None
-        space = RoutingSpace(base.rows, DIM, base.scorer, bias=bias, is_exact=bias is None)
-        return graph, base, space, draw(1, DIM), rng.random(self.n) < self.share
-
-
-CASES = st.builds(
-    Case,
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(1, 90),
-    width=st.integers(1, 7),
-    n_layers=st.integers(0, 2),
-    scorer=st.sampled_from(["l2", "ip"]),
-    is_integral=st.booleans(),
-    is_biased=st.booleans(),
-    budget=st.none() | st.integers(1, 100),
-    ef=st.none() | st.integers(1, 70) | st.integers(513, 600),
-    k=st.integers(1, 12),
-    share=st.sampled_from([0.0, 0.05, 0.3, 0.7, 1.0]),
-)
-
-
 @given(case=CASES, way=st.sampled_from(["look", "sieve"]))
 def test_walks_equal_their_twins(case: Case, way: Way) -> None:
     """Walks on what passes, and through the rest, equal their twins in everything they return."""
     graph, base, space, query, passes = case.drawn()
-    budget = case.n if case.budget is None and case.ef is None else case.budget
-    n_rerank = 0
-    if case.is_biased:
-        n_rerank = max(case.k, case.ef or 0) if budget is None else 5
-    limits = Limits(ef=case.ef)
-    if budget is not None:
-        limits = Limits(budget + n_rerank, case.ef, rerank=n_rerank)
     found = Searcher(graph, space, base).search(
-        query, case.k, limits=limits, trace=True, filters=[core_filter(passes)], way=way
+        query, case.k, limits=case.limits, trace=True, filters=[core_filter(passes)], way=way
     )
 
     scores = _core.Rows(base.rows, case.scorer).scores(pad_rows(query)[0])
     routing = scores if space.bias is None else scores - space.bias
-    beam = None if case.ef is None else min(max(case.ef, case.k, n_rerank), case.n)
-    twin = look_search if way == "look" else sieve_search
-    most = case.n if budget is None else budget
-    walk = twin(graph, lambda v: float(routing[v]), passes, most, beam)
-    kept = [v for _, v in best_passing(walk, passes, n_rerank if n_rerank else case.n)]
+    twin = look_search if way == "look" else beam_search
+    walk = twin(graph, lambda v: float(routing[v]), case.most, case.beam, passes)
+    kept = [v for _, v in walk.best(case.n_rerank or case.n, passes)]
     answers = sorted((float(scores[v]), v) for v in kept)[: case.k]
-    check_found(found, walk, answers, len(kept) if n_rerank else 0)
+    check_found(found, walk, answers, len(kept) if case.n_rerank else 0)
     missing = case.k - len(answers)
     assert found.distances[0].tolist() == [s for s, _ in answers] + [np.inf] * missing
 

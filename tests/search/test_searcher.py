@@ -1,6 +1,5 @@
 """Laws of beam search: it equals its twin, and threads and batches do not matter."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -9,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from beam_search_twin import beam_search, check_found, random_graph
+from beam_search_twin import CASES, Case, beam_search, check_found, random_graph
 from indexes import SmallWorld
 from l2route import _core
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.graph.graph import Graph
-from l2route.search.base import BaseVectors, Scorer
+from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
@@ -22,78 +21,20 @@ from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace, original_space
 
 SIMD_LEVELS = _core.simd_levels()
-DIM = 3
 
 
-@dataclass(frozen=True)
-class Case:
-    """A random graph over vectors of three dimensions, and a search of it."""
-
-    seed: int
-    n: int
-    width: int
-    n_layers: int
-    scorer: Scorer
-    is_integral: bool
-    """Small integers make many ties, and scores that are exact in any order of additions."""
-    is_biased: bool
-    budget: int | None
-    """Routing vectors that may be scored."""
-    ef: int | None
-    k: int
-
-    def drawn(self) -> tuple[Graph, BaseVectors, RoutingSpace, NDArray[np.float32]]:
-        """The graph, the vectors, the space and a query."""
-        rng = np.random.default_rng(self.seed)
-
-        def draw(*shape: int) -> NDArray[np.float32]:
-            drawn = rng.integers(-2, 3, shape) if self.is_integral else rng.normal(size=shape)
-            return drawn.astype(np.float32)
-
-        base = BaseVectors.of(draw(self.n, DIM), self.scorer)
-        graph = random_graph(rng, self.n, self.width, self.n_layers)
-        bias = draw(self.n) if self.is_biased else None
-        space = RoutingSpace(base.rows, DIM, base.scorer, bias=bias, is_exact=bias is None)
-        return graph, base, space, draw(1, DIM)
-
-
-@given(
-    case=st.builds(
-        Case,
-        seed=st.integers(0, 2**32 - 1),
-        n=st.integers(1, 60),
-        width=st.integers(1, 7),
-        n_layers=st.integers(0, 3),
-        scorer=st.sampled_from(["l2", "ip"]),
-        is_integral=st.booleans(),
-        is_biased=st.booleans(),
-        budget=st.none() | st.integers(1, 70),
-        ef=st.none() | st.integers(1, 70) | st.integers(513, 600),
-        k=st.integers(1, 12),
-    ),
-    simd=st.sampled_from(SIMD_LEVELS),
-)
+@given(case=CASES, simd=st.sampled_from(SIMD_LEVELS))
 def test_search_equals_its_twin(case: Case, simd: str) -> None:
     """The core equals the heapq twin in ids, order, counts and visited vertices."""
-    graph, base, space, query = case.drawn()
-    budget = case.n if case.budget is None and case.ef is None else case.budget
-    n_rerank = 0
-    if case.is_biased:
-        n_rerank = max(case.k, case.ef or 0) if budget is None else 5
-    limits = Limits(ef=case.ef)
-    if budget is not None:
-        limits = Limits(budget + n_rerank, case.ef, rerank=n_rerank)
-    found = Searcher(graph, space, base, simd).search(query, case.k, limits=limits, trace=True)
+    graph, base, space, query, _ = case.drawn()
+    found = Searcher(graph, space, base, simd).search(query, case.k, limits=case.limits, trace=True)
 
     scores = _core.Rows(base.rows, case.scorer, simd=simd).scores(pad_rows(query)[0])
     routing = scores if space.bias is None else scores - space.bias
-    beam = None if case.ef is None else max(case.ef, case.k, n_rerank)
-    walk = beam_search(
-        graph, lambda v: float(routing[v]), case.n if budget is None else budget, beam
-    )
-    kept = [v for _, v in walk.best(n_rerank)] if n_rerank else list(walk.scores)
+    walk = beam_search(graph, lambda v: float(routing[v]), case.most, case.beam)
+    kept = [v for _, v in walk.best(case.n_rerank or case.n)]
     answers = sorted((float(scores[v]), v) for v in kept)[: case.k]
-    check_found(found, walk, answers, len(kept) if n_rerank else 0)
+    check_found(found, walk, answers, len(kept) if case.n_rerank else 0)
     missing = case.k - len(answers)
     assert found.distances[0].tolist() == [s for s, _ in answers] + [np.inf] * missing
 
