@@ -150,8 +150,7 @@ class RoutingIndex(Searching, Changing):
     @property
     def validation(self) -> Validation | None:
         """Queries on which settings are measured."""
-        with self._current.changing() as state:
-            return state.validation
+        return self._current.validation()
 
     @property
     def spaces(self) -> tuple[RoutingSpace, ...]:
@@ -349,7 +348,7 @@ class RoutingIndex(Searching, Changing):
         Of an index with changes in place it needs a copy. Settings measured before the changes are
         left out.
         """
-        return info(self._current.described())
+        return info(self._current.dense())
 
     def save(self, path: str | Path | None = None) -> None:
         """Write the index into a directory; if interrupted, the old one stays readable.

@@ -60,6 +60,14 @@ class Graph:
         object.__setattr__(graph, "core", _core.Graph(neighbors, entries, []))
         return graph
 
+    @classmethod
+    def empty(cls, width: int) -> "Graph":
+        """A graph without vertices and entry points, whose lists would have this length."""
+        no_entry = np.full(1, -1, dtype=np.int32)
+        graph = cls.with_room(np.zeros((0, width), dtype=np.int32), no_entry)
+        object.__setattr__(graph, "entries", no_entry[:0])
+        return graph
+
     @property
     def n_vertices(self) -> int:
         """Number of vertices."""

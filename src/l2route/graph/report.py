@@ -32,6 +32,8 @@ EMPTY = GraphReport(0, 0, 0, 0.0, 0, 0, (), 0, 0)
 
 def report(graph: Graph) -> GraphReport:
     """Count degrees, and hops from the entries over the bottom layer."""
+    if not graph.n_vertices:
+        return EMPTY
     degrees = (graph.neighbors >= 0).sum(axis=1)
     hops = hops_from(graph, graph.entries)
     return GraphReport(

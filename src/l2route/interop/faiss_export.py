@@ -73,6 +73,8 @@ def to_faiss(
     rerank = ef if rerank is None else rerank
     if not 1 <= rerank <= ef:
         raise ValueError(f"expected rerank from 1 to ef = {ef}, got {rerank}")
+    if not len(index):
+        raise ValueError("expected an index with vectors, got an empty one")
     # without the unused rows of an index that has changed, and searched as faiss does: by a walk
     constant = RoutingIndex(
         index.base, index.graph, index.spaces[1:], index.labels, index.validation

@@ -12,6 +12,7 @@ from l2route.search.drift import Drift
 from l2route.search.searcher import Searcher
 from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
+from l2route.search.validation import Validation
 from l2route.state.forks import renew_in_children
 from l2route.state.living import MAX_DEAD, Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
@@ -56,11 +57,20 @@ class Current:
     def changing(self) -> Iterator[IndexState]:
         """Hold the lock of changes, and yield the current state; call `swap` with the new one.
 
-        The state is constant: of a living index it is a copy, with fresh validation queries.
+        The state is constant: of a living index it is a copy, with fresh validation queries. An
+        index without vectors is refused.
         """
         with self.alone():
+            if self.state.n_vectors == 0:
+                raise ValueError("expected an index with vectors, got an empty one")
             self._freshen()
             yield self._snapshot()
+
+    def validation(self) -> Validation | None:
+        """The validation queries, with their true neighbours among the rows of `dense`."""
+        with self.alone():
+            self._freshen()
+            return self._snapshot().validation
 
     @contextmanager
     def living(self, n_more: int = 0) -> Iterator[Living]:
@@ -106,10 +116,6 @@ class Current:
             return self.state
         with self.alone():
             return self._snapshot()
-
-    def described(self) -> IndexState:
-        """The state for `info`: a constant one, or that of a living index without vectors."""
-        return self.state if self.state.n_vectors == 0 else self.dense()
 
     def saved_as(self, state: IndexState) -> Saved | None:
         """What a directory holds of a living state's slots; None if they were never saved."""

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from l2route.graph.report import EMPTY, report
+from l2route.graph.report import report
 from l2route.state.space_record import entry_of_space
 from l2route.state.state import IndexState
 
@@ -16,7 +16,7 @@ def info(state: IndexState) -> dict[str, Any]:
         "dim": state.base.dim,
         "metric": state.base.metric,
         "vectors": str(state.base.rows.dtype),
-        "graph": asdict(report(state.graph) if n else EMPTY),
+        "graph": asdict(report(state.graph)),
         "spaces": [entry_of_space(space) for space in state.spaces],
         "labelled": state.labels is not None,
         "n_validation": 0 if state.validation is None else len(state.validation.queries),

@@ -154,16 +154,15 @@ def dense_state(state: IndexState) -> IndexState:
     assert living is not None
     living.mend_tree()
     live = living.live()
-    if not len(live):
-        raise ValueError("expected an index with vectors, got an empty one")
     rows_of_slots = np.full(len(living.labels), -1, dtype=np.int32)
     rows_of_slots[live] = np.arange(len(live), dtype=np.int32)
     base = replace(living.base, rows=aligned_rows(living.base.rows, live))
     entries = rows_of_slots[living.entries[living.entries >= 0]]
-    graph = Graph(_dense_lists(living, live, rows_of_slots), entries)
+    lists = _dense_lists(living, live, rows_of_slots)
+    graph = Graph(lists, entries) if len(live) else Graph.empty(lists.shape[1])
     labels = living.labels[live]
     is_numbered = bool((labels == np.arange(len(live))).all())
-    validation = None if living.counts.n_changed else state.validation
+    validation = None if living.counts.n_changed or not len(live) else state.validation
     if validation is not None:
         validation = replace(validation, neighbors=mapped_ids(validation.neighbors, rows_of_slots))
     dense = IndexState.of(

@@ -183,13 +183,10 @@ class IndexState:
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
         wanted = np.asarray(ids)
-        if wanted.dtype.kind not in "iu":
+        if wanted.dtype.kind not in "iu" and wanted.size:
             raise ValueError(f"expected integer ids, got dtype {wanted.dtype}")
-        labels = np.arange(self.graph.n_vertices) if self.labels is None else self.labels
-        order = np.argsort(labels, kind="stable")
-        places = np.searchsorted(labels, wanted, sorter=order)
-        rows = np.where(wanted == -1, -1, order[np.minimum(places, len(order) - 1)])
-        unknown = (wanted != -1) & (labels[rows] != wanted)
+        rows = slots_by_label(self.labels, self.n_slots, wanted).astype(np.int64, copy=False)
+        unknown = (wanted != -1) & (rows == -1)
         if unknown.any():
             raise ValueError(f"expected ids of the index, got {wanted[unknown][0]}")
         return rows
