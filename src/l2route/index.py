@@ -115,8 +115,7 @@ class RoutingIndex(Searching, Changing):
             entry = served_entry(graph, metric)
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
         refines = graph == "nsw" if refine is None else refine
-        labels = None if ids is None else checked_ids(ids)
-        return cls._of(build_state(vectors, metric, options, pca_dim, refines, labels, progress))
+        return cls._of(build_state(vectors, metric, options, pca_dim, refines, ids, progress))
 
     @classmethod
     def empty(cls, dim: int, metric: str = "l2", *, degree: int = DEGREE) -> "RoutingIndex":

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from l2route.index import RoutingIndex, load
+from l2route.state.living import BATCH
 from living import Model, Vectors, check_answers, check_structure
 
 LARGEST = 2**63 - 1
@@ -182,3 +183,35 @@ def test_values_that_are_no_numbers_change_nothing(value: float) -> None:
             change()
     check_answers(index, model, drawn(2, 8))
     assert index.add(drawn(1, 8)).tolist() == [20]
+
+
+def test_progress_of_changes() -> None:
+    """Progress goes from nothing to all, batch by batch, and begins after all checks."""
+    index, seen = RoutingIndex.empty(4), list[tuple[int, int | None]]()
+    vectors = drawn(2 * BATCH + 1, 4)
+    ids = index.add(vectors, progress=lambda *each: seen.append(each))
+    index.update(ids[:3], vectors[:3], progress=lambda *each: seen.append(each))
+    n = len(vectors)
+    assert seen == [(0, n), (BATCH, n), (2 * BATCH, n), (n, n), (0, 3), (3, 3)]
+    seen.clear()
+    for change in (index.add, lambda *given, **more: index.update(*reversed(given), **more)):
+        with pytest.raises(ValueError, match="expected distinct ids, got 7 repeated"):
+            change(vectors[:2], [7, 7], progress=lambda *each: seen.append(each))
+    assert not seen
+
+
+@pytest.mark.parametrize("n_done", [0, BATCH, BATCH + 1])
+def test_a_change_that_its_progress_stops_is_undone(n_done: int) -> None:
+    """An error of the progress function, as Ctrl-C may raise there, leaves the index as it was."""
+    index, model, vectors = RoutingIndex.empty(4), Model(), drawn(BATCH + 1, 4, seed=1)
+    model.put(index.add(drawn(30, 4)), drawn(30, 4))
+
+    def stop(done: int, _: int | None) -> None:
+        if done == n_done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        index.add(vectors, progress=stop)
+    check_answers(index, model, drawn(2, 4))
+    model.put(index.add(vectors), vectors)
+    assert sorted(index) == model.ids.tolist()

@@ -5,15 +5,18 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from l2route.cli.maintain import print_info
-from l2route.cli.options import Json, a_share, at_least, numbers
+from l2route.cli.options import IDS, Json, a_share, at_least, numbers
 from l2route.cli.progress import bar, step_bars
 from l2route.data.vectors import Metric
 from l2route.files.formats import read_array
+from l2route.files.ids import read_ids
 from l2route.files.storage import check_target
 from l2route.graph.build import (
     DEGREE,
@@ -32,6 +35,7 @@ from l2route.recipe.build import follow
 from l2route.recipe.steps import Recipe, Routing
 
 Origin = Literal["vectors", "faiss", "hnswlib"]
+Ids = NDArray[np.integer[Any]]
 DEFAULTS = Recipe()
 
 
@@ -101,6 +105,10 @@ def build(
             callback=at_least(1), help="Build and route on this many principal components."
         ),
     ] = None,
+    ids: Annotated[
+        str | None,
+        typer.Option(help=f"Ids of the vectors: {IDS}. By default row numbers."),
+    ] = None,
     origin: Annotated[
         Origin, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
     ] = "vectors",
@@ -112,6 +120,9 @@ def build(
     """
     check_target(out)
     start = None if entry is None else _entry(entry)
+    if origin != "vectors":
+        _refuse({"--ids": ids}, "--from vectors")
+    labels = None if ids is None else read_ids(ids)
     if queries is not None or recall is not None:
         plain = {"--entry": entry, "--refine": refined, "--pca-dim": pca_dim}
         _refuse(
@@ -130,13 +141,13 @@ def build(
             seed=seed,
             n_threads=threads or 0,
         )
-        _build_served(source, queries, recipe, out, as_json)
+        _build_served(source, queries, recipe, labels, out, as_json)
         return
     _refuse({"-k": k, "--minutes": minutes, "--routing": routing}, "--queries or --recall")
     if origin == "vectors":
         chosen = served_entry(graph, metric or "l2") if start is None else start
         options = GraphOptions(graph, degree, ef_construction, chosen, seed, threads)
-        index = _build_plain(source, metric or "l2", options, refined, pca_dim)
+        index = _build_plain(source, metric or "l2", options, refined, pca_dim, labels)
     else:
         index = _import(source, origin, metric, start)
     index.save(out)
@@ -152,20 +163,25 @@ def _refuse(options: Mapping[str, object], expected: str) -> None:
 
 
 def _build_served(
-    source: str, queries: str | None, recipe: Recipe, out: Path, as_json: bool
+    source: str, queries: str | None, recipe: Recipe, ids: Ids | None, out: Path, as_json: bool
 ) -> None:
     """Do what `l2route.build` does, and print its report."""
     vectors = read_array(source)
     log = None if queries is None else read_array(queries)
     with step_bars() as (progress, on_event):
-        index, report = follow(recipe, vectors, log, progress=progress, on_event=on_event)
+        index, report = follow(recipe, vectors, log, ids=ids, progress=progress, on_event=on_event)
     index.save(out)
     print(json.dumps(report.facts() | {"index": index.info()}) if as_json else report)
     _warn_of_graph(index, out)
 
 
 def _build_plain(
-    source: str, metric: Metric, options: GraphOptions, refined: bool | None, pca_dim: int | None
+    source: str,
+    metric: Metric,
+    options: GraphOptions,
+    refined: bool | None,
+    pca_dim: int | None,
+    ids: Ids | None,
 ) -> RoutingIndex:
     check_kind(options.kind, metric)
     vectors = read_array(source)
@@ -181,6 +197,7 @@ def _build_plain(
             n_threads=options.n_threads,
             pca_dim=pca_dim,
             refine=refined,
+            ids=ids,
             progress=progress,
         )
 

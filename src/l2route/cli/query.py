@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from l2route.cli.options import (
+    IDS,
     Index,
     Json,
     Queries,
@@ -31,6 +32,7 @@ from l2route.evaluation.measure import measure
 from l2route.evaluation.plots import plot_recall_against_budget
 from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz
+from l2route.files.ids import read_ids
 from l2route.index import RoutingIndex, load
 from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
@@ -52,6 +54,13 @@ Rerank = Annotated[
 Recall = Annotated[
     float | None,
     typer.Option(callback=a_share, help="Recall@k to reach, in place of all other limits."),
+]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Vectors that may be answers: ids ({IDS}), or a boolean per vector in the order of "
+        "`RoutingIndex.ids`."
+    ),
 ]
 Budgets = Annotated[
     str | None, typer.Option("--budget", help="Distance computations, e.g. 128,256,512.")
@@ -83,6 +92,7 @@ def search(
     rerank: Rerank = None,
     slack: Slack = None,
     recall: Recall = None,
+    where: Where = None,
     space: Space = None,
     threads: Threads = 0,
     out: Annotated[
@@ -94,11 +104,18 @@ def search(
     limits = Limits(budget, ef, slack, rerank)
     if recall is not None:
         check_alone(recall, limits)
+    passing = None if where is None else read_ids(where, may_be_mask=True)
     opened = load(index)
     if recall is not None:
         _announce_calibration(opened, index, recall, k, space)
     result = opened.search(
-        read_array(queries), k, **limits._asdict(), recall=recall, space=space, n_threads=threads
+        read_array(queries),
+        k,
+        where=passing,
+        **limits._asdict(),
+        recall=recall,
+        space=space,
+        n_threads=threads,
     )
     if out is not None:
         names = ("ids", "distances", "n_computed", "n_hops")

@@ -40,17 +40,18 @@ _CHUNK_VALUES = 1 << 20  # values (or bytes) handled at a time, to bound memory
 _MAX_INFLATION = 1100  # deflate compresses at most 1032 times
 
 
-def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
-    """Read one 2-D array of numbers, in the data type of the file.
+def read_array(source: str | Path, *, mmap: bool = False, n_axes: int = 2) -> NDArray[Any]:
+    """Read one array of numbers, in the data type of the file.
 
     Args:
         source: Path, with ``:key`` after an npz (optional for a single array) or HDF5 file.
         mmap: Map the file instead of reading it, where the format allows (not npz, HDF5).
+        n_axes: 2 for vectors; 1 for integers or booleans in an npy, npz or HDF5 file.
 
     Returns:
-        Array [n, d] of finite numbers.
+        Array [n, d] of finite numbers, or [n] of integers or booleans.
     """
-    path, key = _locate(source)
+    path, key = locate(source)
     _check_file(path)
     suffix = path.suffix.lower()
     if suffix in _VECS:
@@ -59,11 +60,11 @@ def read_array(source: str | Path, *, mmap: bool = False) -> NDArray[Any]:
         array = _map_bin(path, _BINS[suffix])
     elif suffix == ".npy":
         array = map_npy(path)
-        _check_layout(path, array.shape, array.dtype)
     elif suffix == ".npz":
         array = _read_npz_array(path, key)
     else:
-        array = _read_hdf5_array(path, key)
+        array = _read_hdf5_array(path, key, n_axes)
+    _check_layout(path, array.shape, array.dtype, n_axes)
     _check_finite(path, array)
     if isinstance(array, np.memmap) and not mmap:
         return np.array(array, order="C")
@@ -79,7 +80,7 @@ def write_array(target: str | Path, array: ArrayLike) -> None:
         target: Path, with ``:key`` after an npz (default ``array``) or HDF5 file.
         array: Array [n, d] of finite numbers.
     """
-    path, key = _locate(target)
+    path, key = locate(target)
     suffix = _check_suffix(path)
     values = np.asarray(array)
     _check_layout(path, values.shape, values.dtype)
@@ -175,7 +176,8 @@ def list_keys(path: str | Path) -> tuple[str, ...]:
         return tuple(str(name) for name in file)
 
 
-def _locate(source: str | Path) -> tuple[Path, str | None]:
+def locate(source: str | Path) -> tuple[Path, str | None]:
+    """The path of a source, and its key if it has one."""
     match = re.fullmatch(r"(.+):([^:]+)", str(source))
     if match and Path(match[1]).suffix.lower() in (".npz", *_HDF5) and not Path(source).exists():
         return Path(match[1]), match[2]
@@ -198,12 +200,16 @@ def _check_suffix(path: Path) -> str:
     return suffix
 
 
-def _check_layout(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if len(shape) != 2:
-        raise ValueError(f"{path}: expected an array [n, d], got shape {list(shape)}")
-    if dtype.kind not in "fiu":
-        raise ValueError(f"{path}: expected real numbers, got dtype {dtype}")
-    if 0 in shape or shape[1] > _MAX_DIM:
+def _check_layout(
+    path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], n_axes: int = 2
+) -> None:
+    if len(shape) != n_axes:
+        axes = "[n]" if n_axes == 1 else "[n, d]"
+        raise ValueError(f"{path}: expected an array {axes}, got shape {list(shape)}")
+    if dtype.kind not in ("iub" if n_axes == 1 else "fiu"):
+        expected = "integers or booleans" if n_axes == 1 else "real numbers"
+        raise ValueError(f"{path}: expected {expected}, got dtype {dtype}")
+    if n_axes == 2 and (0 in shape or shape[1] > _MAX_DIM):
         expected = f"at least one row, and 1 to {_MAX_DIM} dimensions"
         raise ValueError(f"{path}: expected {expected}, got shape {list(shape)}")
 
@@ -274,9 +280,7 @@ def _read_npz_array(path: Path, key: str | None) -> NDArray[Any]:
         if key is None or key not in keys:
             got = "none" if key is None else repr(key)
             raise ValueError(f"{path}: expected a key out of {_names_in(keys)}, got {got}")
-        array = _read_member(path, archive, key)
-    _check_layout(path, array.shape, array.dtype)
-    return array
+        return _read_member(path, archive, key)
 
 
 def _names_in(names: Iterable[str]) -> str:
@@ -307,7 +311,7 @@ def _as_text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
+def _read_hdf5_array(path: Path, key: str | None, n_axes: int) -> NDArray[Any]:
     h5py = _import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         if key is None:
@@ -316,7 +320,7 @@ def _read_hdf5_array(path: Path, key: str | None) -> NDArray[Any]:
         if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
             got = "a dataset in other files" if isinstance(dataset, h5py.Dataset) else "a group"
             raise ValueError(f"{path}: expected {key} to be a dataset within the file, got {got}")
-        _check_layout(path, dataset.shape or (), dataset.dtype)
+        _check_layout(path, dataset.shape or (), dataset.dtype, n_axes)
         if dataset.nbytes > _MAX_INFLATION * path.stat().st_size:
             got = f"a file of {path.stat().st_size} bytes"
             raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got {got}")

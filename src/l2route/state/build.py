@@ -1,8 +1,5 @@
 """The state of a new index: a graph built over vectors, in which every vertex is reachable."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from l2route.data.vectors import check_metric
 from l2route.files.progress import Progress
 from l2route.graph.build import GraphOptions, build_graph
@@ -12,7 +9,8 @@ from l2route.rewiring.grow import grow_graph
 from l2route.rewiring.refine import refine_graph
 from l2route.search.base import BaseVectors
 from l2route.search.space import pca_space
-from l2route.state.state import IndexState, check_labels
+from l2route.state.changing import checked_ids
+from l2route.state.state import IndexState
 
 
 def build_state(
@@ -21,7 +19,7 @@ def build_state(
     options: GraphOptions,
     pca_dim: int | None,
     refines: bool,
-    labels: NDArray[np.int64] | None,
+    ids: object,
     progress: Progress | None,
 ) -> IndexState:
     """Build a graph over vectors [n, dim]: `RoutingIndex.build`.
@@ -32,12 +30,11 @@ def build_state(
         options: the graph to build.
         pca_dim: build on, and route by, that many principal components; None for the vectors.
         refines: whether to refine the graph; otherwise only unreachable vertices are connected.
-        labels: ids of the vectors [n]; None for row numbers.
+        ids: ids of the vectors [n]; None for row numbers.
         progress: called while the graph is built, and again while it is refined.
     """
     base = BaseVectors.of(vectors, check_metric(metric))
-    if labels is not None:
-        check_labels(labels, len(base.rows))
+    labels = None if ids is None else checked_ids(ids, len(base.rows))
     space = None if pca_dim is None else pca_space(base, pca_dim)
     built_on = base if space is None else BaseVectors(space.rows, space.dim, space.scorer)
     graph = graph_over(built_on, options, progress)

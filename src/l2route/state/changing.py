@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import check_lengths, check_vectors, normalize
+from l2route.files.progress import Progress, ignore
 from l2route.search.base import BaseVectors
 from l2route.search.encode import check_encodes
 from l2route.search.searcher import MAX_THREADS
@@ -33,7 +34,14 @@ class Changing:
 
     _current: Current
 
-    def add(self, vectors: object, ids: object = None, *, n_threads: int = 0) -> Ids:
+    def add(
+        self,
+        vectors: object,
+        ids: object = None,
+        *,
+        n_threads: int = 0,
+        progress: Progress | None = None,
+    ) -> Ids:
         """Add vectors to the index; if it fails, nothing is added.
 
         The cost per vector is that of a search with a beam of 200 and of the lists that
@@ -45,19 +53,20 @@ class Changing:
             ids: their ids [n], distinct int64 other than −1 that the index does not have. Default:
                 the numbers that follow the largest id so far.
             n_threads: threads; 0 for all cores. The index is the same for any number.
+            progress: called with vectors inserted and in total, after all checks.
 
         Returns:
             The ids of the vectors [n].
         """
         rows = _checked_vectors(vectors, self._current.state.base)
         given = None if ids is None else checked_ids(ids, len(rows))
-        threads = _checked_threads(n_threads)
+        threads, shown = _checked_threads(n_threads), progress or ignore
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows))
-            living.insert(rows, chosen, replaces=False, n_threads=threads)
+            living.insert(rows, chosen, replaces=False, n_threads=threads, progress=shown)
         return chosen
 
     def delete(self, ids: object) -> None:
@@ -72,7 +81,14 @@ class Changing:
         with self._current.living() as living:
             living.delete(_slots_of(living, wanted))
 
-    def update(self, ids: object, vectors: object, *, n_threads: int = 0) -> None:
+    def update(
+        self,
+        ids: object,
+        vectors: object,
+        *,
+        n_threads: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
         """Replace vectors; if one of the ids is unknown or repeated, nothing is changed.
 
         A search that runs meanwhile finds each id once, with the old vector or the new one. So the
@@ -83,16 +99,17 @@ class Changing:
             ids: ids of the index [n], distinct.
             vectors: their new vectors [n, dim].
             n_threads: threads; 0 for all cores.
+            progress: called with vectors inserted and in total, after all checks.
         """
         rows = _checked_vectors(vectors, self._current.state.base)
         wanted = checked_ids(ids, len(rows))
-        threads = _checked_threads(n_threads)
+        threads, shown = _checked_threads(n_threads), progress or ignore
         if not len(rows):
             return
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             _slots_of(living, wanted)  # refuses unknown ids
-            living.insert(rows, wanted, replaces=True, n_threads=threads)
+            living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
 
     def _check_encodes(self) -> None:
         """Refuse spaces into which new vectors cannot be mapped."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.files.progress import Progress
 from l2route.graph.build import served_entry
 from l2route.graph.entry import N_ENTRIES, resolve_entry
 from l2route.graph.graph import Graph
@@ -182,7 +183,12 @@ class Living:
         return np.flatnonzero(self.labels[: self.store.n_slots] != -1)
 
     def insert(
-        self, vectors: NDArray[np.float32], ids: NDArray[np.int64], replaces: bool, n_threads: int
+        self,
+        vectors: NDArray[np.float32],
+        ids: NDArray[np.int64],
+        replaces: bool,
+        n_threads: int,
+        progress: Progress,
     ) -> None:
         """Insert vectors; if that is interrupted, none of them is in the index.
 
@@ -191,15 +197,18 @@ class Living:
             ids: their ids, distinct [n].
             replaces: whether the ids are in slots, which are then deleted; otherwise all are new.
             n_threads: threads; 0 for all cores.
+            progress: called with vectors inserted and in total.
         """
         self.mend_tree()
         with self._step if replaces else nullcontext():  # a fork does not see ids in two slots
             try:
                 self.store.begin(replaces)
                 for begin in range(0, len(ids), BATCH):
+                    progress(begin, len(ids))
                     part = slice(begin, begin + BATCH)
                     with nullcontext() if replaces else self._step:
                         self._insert_batch(vectors[part], ids[part], n_threads)
+                progress(len(ids), len(ids))
                 self.choose_entries()
                 if replaces:
                     self.store.await_searches(MAX_WAIT)
