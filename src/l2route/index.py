@@ -36,7 +36,7 @@ from l2route.state.info import info
 from l2route.state.persist import arrays_of, meta_of, read_state, state_of
 from l2route.state.saves import save
 from l2route.state.searching import Searching
-from l2route.state.snapshot import empty_state
+from l2route.state.snapshot import empty_state, living_state
 from l2route.state.state import IndexState
 from l2route.training.options import LearnKeywords, LearnOptions, with_keywords
 
@@ -70,7 +70,8 @@ class RoutingIndex(Searching, Changing):
         labels: NDArray[np.int64] | None = None,
         validation: Validation | None = None,
     ) -> None:
-        super().__init__(Current(IndexState.of(base, graph, spaces, labels, validation)))
+        state = IndexState.of(base, graph, spaces, labels, validation)
+        super().__init__(Current(state if graph.n_vertices else living_state(state)))
 
     @classmethod
     def build(

@@ -30,9 +30,15 @@ def emptied() -> RoutingIndex:
     return index
 
 
+def from_parts(index: RoutingIndex) -> RoutingIndex:
+    """An index of the parts of another one."""
+    return RoutingIndex(index.base, index.graph, index.spaces[1:], index.labels, index.validation)
+
+
 EMPTY: dict[str, Callable[[], RoutingIndex]] = {
     "born empty": lambda: RoutingIndex.empty(DIM),
     "emptied": emptied,
+    "from parts": lambda: from_parts(emptied()),
     "copied": lambda: copy.deepcopy(emptied()),
     "pickled": lambda: pickle.loads(pickle.dumps(emptied())),
 }

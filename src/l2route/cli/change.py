@@ -40,7 +40,7 @@ def add(
         added = opened.add(rows, given, n_threads=threads, progress=progress)
         return {"added": len(added), "ids": added.tolist()}
 
-    facts = _change(index, out, "adding", step)
+    facts = _change(index, out, f"adding {len(rows):,} vectors", step)
     numbers = "" if given is not None else f" as {facts['ids'][0]} to {facts['ids'][-1]}"
     _print(f"added {len(rows):,} vectors{numbers}", facts, as_json)
 
@@ -53,7 +53,8 @@ def delete(index: Index, ids: Ids, out: OutInstead = None, as_json: Json = False
         opened.delete(gone)
         return {"deleted": len(gone)}
 
-    _print(f"deleted {len(gone):,} vectors", _change(index, out, "deleting", step), as_json)
+    facts = _change(index, out, f"deleting {len(gone):,} vectors", step)
+    _print(f"deleted {len(gone):,} vectors", facts, as_json)
 
 
 def update(
@@ -71,7 +72,8 @@ def update(
         opened.update(given, rows, n_threads=threads, progress=progress)
         return {"updated": len(given)}
 
-    _print(f"updated {len(given):,} vectors", _change(index, out, "updating", step), as_json)
+    facts = _change(index, out, f"updating {len(rows):,} vectors", step)
+    _print(f"updated {len(rows):,} vectors", facts, as_json)
 
 
 def _change(

@@ -99,7 +99,8 @@ class Changing:
             ids: ids of the index [n], distinct.
             vectors: their new vectors [n, dim].
             n_threads: threads; 0 for all cores.
-            progress: called with vectors inserted and in total, after all checks.
+            progress: called with vectors inserted and in total, after all checks. It must not fork:
+                a fork would wait for the update.
         """
         rows = _checked_vectors(vectors, self._current.state.base)
         wanted = checked_ids(ids, len(rows))

@@ -42,8 +42,10 @@ def living_state(state: IndexState) -> IndexState:
     n, width = state.graph.neighbors.shape
     is_small = n <= width + 1  # its lists are as short as the graph
     lists = widened(state.graph.neighbors, max(width, DEGREE if is_small else MIN_WIDTH))
-    flat = connect_graph(Graph(lists, _flat_entries(state.graph)), state.base)
-    counts = Counts(next_id=max(state.next_id, int(labels.max()) + 1))
+    flat = Graph.empty(lists.shape[1])
+    if n:
+        flat = connect_graph(Graph(lists, _flat_entries(state.graph)), state.base)
+    counts = Counts(next_id=max(state.next_id, int(labels.max(initial=-1)) + 1))
     living = reopened(state.base, state.spaces[1:], flat.neighbors, flat.entries, labels, counts)
     changed = np.flatnonzero((flat.neighbors != lists).any(axis=1)).astype(np.int32)
     living.store.note_changes(changed, changed[:0])
