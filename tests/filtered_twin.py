@@ -1,4 +1,4 @@
-"""The slow twins of walks and scans under a filter."""
+"""The slow twins of walks under a filter, beside `beam_search` with `passes`."""
 
 import heapq
 
