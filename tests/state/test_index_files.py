@@ -110,7 +110,7 @@ def set_layer(vertices: list[int]) -> Edit:
 
 FLOATS = (
     *("vectors", "space0_rows", "space0_matrix", "space1_rows", "space1_bias", "space2_lowest"),
-    *("space2_steps", "space2_bias", "validation_queries"),
+    *("space2_steps", "space2_centre", "space2_bias", "validation_queries"),
 )
 BAD_INDEXES: dict[str, Edit] = {
     "no dim": lambda meta, _: meta.pop("dim"),
@@ -141,6 +141,7 @@ BAD_INDEXES: dict[str, Edit] = {
     "matrix float64": lambda _, arrays: arrays.update(space0_matrix=np.zeros((6, DIM))),
     "rows too few": lambda _, arrays: arrays.update(space0_rows=arrays["space0_rows"][1:]),
     "bias too short": lambda _, arrays: arrays.update(space1_bias=np.zeros(3, "f4")),
+    "centre too short": lambda _, arrays: arrays.update(space2_centre=np.zeros(3, "f4")),
     "bias matrix": lambda _, arrays: arrays.update(space1_bias=np.zeros((N, 1), "f4")),
     "no vectors": lambda _, arrays: arrays.pop("vectors"),
     "vectors too few": lambda _, arrays: arrays.update(vectors=arrays["vectors"][1:]),
