@@ -6,13 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/arrays.hpp"
 #include "search/filter.hpp"
+#include "search/searcher.hpp"
 #include "search/ways.hpp"
 
 namespace l2route {
@@ -95,6 +98,15 @@ inline std::vector<const Filter*> views_of(const PyFilters& filters, std::size_t
     views.push_back(&filter->view());
   }
   return views;
+}
+
+// Beam width, rerank, slack and work of walks through what does not pass.
+using PySieve = std::optional<std::tuple<std::size_t, std::size_t, float, std::size_t>>;
+
+inline std::optional<SieveLimits> sieve_of(const PySieve& given) {
+  if (!given) return {};
+  const auto& [beam, rerank, slack, n_work] = *given;
+  return SieveLimits{beam, rerank, slack, n_work};
 }
 
 inline Way way_of(const std::string& name) {

@@ -66,12 +66,12 @@ class PyPlan {
   PyPlan(std::shared_ptr<const PySearcher> from, OptionalArray<std::int64_t> labels, std::size_t k,
          std::size_t routing, std::size_t beam, std::size_t rerank, float slack,
          std::size_t n_threads, bool is_budgeted, const std::string& way, std::size_t n_work,
-         std::size_t scan_rerank)
+         std::size_t scan_rerank, const PySieve& sieve)
       : from_(std::move(from)),
         searcher_(from_->searcher()),
         labels_(std::move(labels)),
         limits_{k,     routing,     beam,   rerank,  // in the order of Limits
-                slack, is_budgeted, n_work, scan_rerank, way_of(way)},
+                slack, is_budgeted, n_work, scan_rerank, way_of(way), sieve_of(sieve)},
         n_threads_(n_threads) {
     require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
   }
@@ -180,12 +180,15 @@ void bind_searcher(nb::module_& m) {
            "query_matrix"_a.none(), "centre"_a.none() = nb::none(), "original"_a.none(),
            "store"_a.none() = nb::none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
-      .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
-                    std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
-                    const std::string&, std::size_t, std::size_t>(),
-           "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
-           "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any", "n_work"_a = 0,
-           "scan_rerank"_a = 0, "The last four matter under filters only.")
+      .def(
+          nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
+                   std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
+                   const std::string&, std::size_t, std::size_t, const PySieve&>(),
+          "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
+          "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any", "n_work"_a = 0,
+          "scan_rerank"_a = 0, "sieve"_a.none() = nb::none(),
+          "The last five matter under filters only. sieve: beam, rerank, slack and n_work of walks "
+          "through what does not pass.")
       .def("search", &PyPlan::search, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
            "distances, and counts of routing, rerank, hops and lists looked through.")

@@ -144,6 +144,12 @@ class Walk {
     if constexpr (Gate::kLooks || Gate::kSieves) {
       if (work() >= patience_) return false;
     }
+    if constexpr (Gate::kSieves && Frontier::kIsRanked) {
+      if (n_hops_ == kHopsToTell && is_far()) {
+        patience_ = 0;
+        return false;
+      }
+    }
     const auto vertex = frontier_.pop(limit_);
     if (!vertex) return false;
     ++n_hops_;
@@ -182,13 +188,33 @@ class Walk {
 
   // Ends the walk when its work reaches this, in scores.
   void set_patience(std::size_t patience) { patience_ = patience; }
-  bool is_out_of_patience() const { return work() >= patience_; }
+  bool has_given_up() const { return work() >= patience_; }
+
+  // Ends the walk after a few hops if few of the nearest vertices found by then pass, compared with
+  // the share of all that pass.
+  void give_up_if_far(double share) {
+    most_if_far_ = static_cast<std::int32_t>(share * kFewShare * static_cast<double>(kNearest));
+  }
 
   // Scores computed and lists looked through, in scores.
   std::size_t work() const { return scorer_.n_computed() + kScoresPerList * n_looked_; }
   std::size_t n_looked() const { return n_looked_; }
 
  private:
+  static constexpr std::size_t kHopsToTell = 32;
+  static constexpr std::size_t kNearest = 32;  // of which those that pass are counted
+  static constexpr double kFewShare = 0.125;
+
+  // Whether few of the nearest vertices found pass.
+  bool is_far() const {
+    if (most_if_far_ < 0) return false;
+    std::int32_t n_passing = 0;
+    for (std::size_t rank = 0; rank < std::min(kNearest, frontier_.n_waiting()); ++rank) {
+      n_passing += gate_.filter->passes(vertex_of(frontier_.waiting(rank)));
+    }
+    return n_passing <= most_if_far_;
+  }
+
   // Passes what was scored to the frontier; returns the best key.
   Key push() {
     Key best = std::numeric_limits<Key>::max();
@@ -340,6 +366,7 @@ class Walk {
   VertexId* listed_;   // those of a list that pass
   std::size_t n_looked_ = 0;
   std::size_t patience_ = std::numeric_limits<std::size_t>::max();
+  std::int32_t most_if_far_ = -1;  // of the nearest; −1 not to look
 };
 
 }  // namespace l2route

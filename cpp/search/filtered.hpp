@@ -31,6 +31,7 @@ class FilteredSearch {
                  const Answers& answers)
       : searcher_(searcher),
         limits_(limits),
+        sieve_limits_(sieve_limits(limits)),
         filters_(filters),
         answers_(answers),
         n_(searcher.graph.bottom.n) {}
@@ -53,7 +54,6 @@ class FilteredSearch {
   // What is left to do for one query, and what was done.
   struct Task {
     const Filter* filter = nullptr;
-    const float* routed = nullptr;
     Way way = Way::any;  // any: done
     std::size_t n_scored = 0;
     std::size_t n_hops = 0;
@@ -65,9 +65,6 @@ class FilteredSearch {
   // Queries that a thread answers at a time: those that scan the same rows share each row.
   std::size_t group_size(std::size_t n, std::size_t n_threads) const {
     if (n == 0 || filters_.n != 1) return Searcher::kAbreast;
-    Task task;
-    task.filter = &filters_.of(0);
-    if (first_way(task) != Way::scan) return Searcher::kAbreast;
     const std::size_t n_working = n_threads == 0 ? n_cores() : n_threads;
     return std::min(Scorer::kMaxBlock, (n + n_working - 1) / n_working);
   }
@@ -76,12 +73,15 @@ class FilteredSearch {
     QueryScratch* const scratch = Searcher::own_scratch();
     Task tasks[Scorer::kMaxBlock];
     for (std::size_t i = 0; i < batch.n; ++i) {
-      searcher_.pad(batch.queries + i * searcher_.dim, scratch[i].query);
       tasks[i].filter = &filters_.of(batch.first + i);
       tasks[i].way = first_way(tasks[i]);
     }
+    const auto is_walking = [](Way way) { return way == Way::look || way == Way::sieve; };
+    for (std::size_t i = 0; i < batch.n; ++i) {  // those that give up scan together at the end
+      while (is_walking(tasks[i].way)) step(batch, tasks, scratch, i);
+    }
     for (std::size_t i = 0; i < batch.n; ++i) {
-      while (tasks[i].way != Way::any) step(batch, tasks, scratch, i);
+      if (tasks[i].way == Way::scan) step(batch, tasks, scratch, i);
     }
   }
 
@@ -98,10 +98,11 @@ class FilteredSearch {
       return;
     }
     n = std::min(n, Searcher::kAbreast);
-    const std::size_t widest = std::max({limits_.beam, limits_.k, limits_.rerank});
-    const std::size_t beam = limits_.beam == 0 ? n_ : std::min(widest, n_);
+    const Limits& limits = limits_of(way);
+    const std::size_t widest = std::max({limits.beam, limits.k, limits.rerank});
+    const std::size_t beam = limits.beam == 0 ? n_ : std::min(widest, n_);
     const bool is_sorted =
-        limits_.beam != 0 && (beam <= SortedFrontier::kMaxCapacity || limits_.slack >= 0);
+        limits.beam != 0 && (beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0);
     if (way == Way::look) {
       is_sorted ? walk<SortedFrontier, LookThrough>(batch, tasks, scratch, members, n, beam)
                 : walk<HeapFrontier, LookThrough>(batch, tasks, scratch, members, n, beam);
@@ -115,14 +116,16 @@ class FilteredSearch {
   void walk(const Batch& batch, Task* tasks, QueryScratch* scratch, const std::size_t* members,
             std::size_t n_members, std::size_t beam) const {
     std::optional<Searcher::Lane<Frontier, Tracer, Gate>> lanes[Searcher::kAbreast];
+    const Limits& limits = limits_of(tasks[members[0]].way);
     for (std::size_t m = 0; m < n_members; ++m) {
       const std::size_t i = members[m];
-      Limits left = limits_;
-      left.routing -= std::min(left.routing, limits_.is_budgeted ? tasks[i].n_scored : 0);
-      route(tasks[i], scratch[i]);
-      lanes[m].emplace(searcher_, tasks[i].routed, beam, left, batch.traces[i], scratch[i],
+      Limits left = limits;
+      left.routing -= std::min(left.routing, limits.is_budgeted ? tasks[i].n_scored : 0);
+      const float* const routed = searcher_.prepare(query_of(batch, i), scratch[m]);
+      lanes[m].emplace(searcher_, routed, beam, left, batch.traces[i], scratch[m],
                        Gate{tasks[i].filter});
       lanes[m]->walk.set_patience(patience(tasks[i]));
+      if (limits_.sieve && may_give_up(tasks[i])) lanes[m]->walk.give_up_if_far(share(tasks[i]));
     }
     Searcher::walk_abreast(lanes, n_members, batch.pulse);
     for (std::size_t m = 0; m < n_members; ++m) {
@@ -132,18 +135,18 @@ class FilteredSearch {
       task.n_hops += walked.n_hops();
       task.n_looked += walked.n_looked();
       const std::size_t n_wanted = std::min(limits_.k, task.filter->count);
-      const bool is_done = !walked.is_out_of_patience() && lanes[m]->frontier.size() >= n_wanted;
+      const bool is_done = !walked.has_given_up() && lanes[m]->frontier.size() >= n_wanted;
       task.way = is_done ? Way::any : next_way(task);
       if (task.way != Way::any) continue;
-      QueryScratch& own = scratch[members[m]];
-      lanes[m]->frontier.best(searcher_.n_taken(limits_, answers_), own.walk.best);
+      QueryScratch& own = scratch[m];
+      lanes[m]->frontier.best(searcher_.n_taken(limits, answers_), own.walk.best);
       count(task, batch.first + members[m]);
-      searcher_.finish(own, own.walk.best, limits_, batch.first + members[m], answers_);
+      searcher_.finish(own, own.walk.best, limits, batch.first + members[m], answers_);
     }
   }
 
-  void route(Task& task, QueryScratch& scratch) const {
-    if (task.routed == nullptr) task.routed = searcher_.route_query(scratch);
+  const float* query_of(const Batch& batch, std::size_t i) const {
+    return batch.queries + i * searcher_.dim;
   }
 
   void count(const Task& task, std::size_t at) const {
@@ -183,17 +186,17 @@ class FilteredSearch {
     std::optional<Scorer> scorers[Scorer::kMaxBlock];
     Scanned scanned[Scorer::kMaxBlock];
     for (std::size_t m = 0; m < n_members; ++m) {
-      QueryScratch& own = scratch[members[m]];
-      if (!is_original) route(tasks[members[m]], own);
-      scorers[m].emplace(rows, is_original ? own.query.data() : tasks[members[m]].routed,
-                         &own.codes);
+      QueryScratch& own = scratch[m];
+      searcher_.pad(query_of(batch, members[m]), own.query);
+      const float* const query = is_original ? own.query.data() : searcher_.route_query(own);
+      scorers[m].emplace(rows, query, &own.codes);
       own.nearest.reset(kept);
       scanned[m] = {&*scorers[m], &own.nearest, &batch.traces[members[m]]};
     }
     if (kept > 0) score_all(filter, scanned, n_members, scratch[0], batch.pulse);
     for (std::size_t m = 0; m < n_members; ++m) {
       Task& task = tasks[members[m]];
-      QueryScratch& own = scratch[members[m]];
+      QueryScratch& own = scratch[m];
       const std::size_t at = batch.first + members[m], n_scored = scorers[m]->n_computed();
       task.way = Way::any;
       if (!is_original) task.n_scored += n_scored;
@@ -260,47 +263,94 @@ class FilteredSearch {
   }
 
   double scan_cost(const Task& task) const {
-    const std::size_t bytes =
-        scans_original(*task.filter) ? searcher_.original->bytes : searcher_.routing.bytes;
-    return static_cast<double>(task.filter->count) * scan_ns_of(bytes);
+    return static_cast<double>(task.filter->count) * scan_ns_of(scanned_bytes(*task.filter));
   }
 
-  double expected() const {
-    if (limits_.n_work != 0) return static_cast<double>(limits_.n_work);
-    if (limits_.slack >= 0) return expected_work(4 * limits_.k);
-    return expected_work(std::max({limits_.beam, limits_.k, limits_.rerank}));
+  std::size_t scanned_bytes(const Filter& filter) const {
+    return scans_original(filter) ? searcher_.original->bytes : searcher_.routing.bytes;
+  }
+
+  // Work that a walk is expected to be.
+  double expected(const Task& task, Way way) const {
+    const double unfiltered = expected(limits_of(way));
+    // One of so many that are visited passes.
+    return way == Way::sieve && limits_.sieve ? unfiltered / share(task) : unfiltered;
+  }
+
+  static double expected(const Limits& limits) {
+    if (limits.n_work != 0) return static_cast<double>(limits.n_work);
+    if (limits.slack >= 0) return expected_work(4 * limits.k);
+    return expected_work(std::max({limits.beam, limits.k, limits.rerank}));
+  }
+
+  double share(const Task& task) const {
+    return static_cast<double>(task.filter->count) / static_cast<double>(n_);
+  }
+
+  // The walk that is expected to be shorter.
+  Way walking_way(const Task& task) const {
+    if (share(task) >= kSieveShare) return Way::sieve;
+    if (!limits_.sieve) return Way::look;
+    return expected(task, Way::sieve) <= expected(task, Way::look) ? Way::sieve : Way::look;
   }
 
   Way first_way(const Task& task) const {
     if (limits_.way != Way::any) return limits_.way;
-    const double share = static_cast<double>(task.filter->count) / static_cast<double>(n_);
-    const double two_hops = static_cast<double>(searcher_.graph.bottom.width) *
-                            static_cast<double>(searcher_.graph.bottom.width) * share;
-    const bool is_short = scan_cost(task) <= expected() * walk_ns(searcher_.routing.bytes) ||
-                          task.filter->count <= limits_.beam || limits_.beam == 0;
+    const Way way = walking_way(task);
+    const std::size_t width = searcher_.graph.bottom.width, beam = limits_of(way).beam;
+    const double two_hops = static_cast<double>(width * width) * share(task);
+    const bool is_short =
+        in_work(scan_cost(task)) <= expected(task, way) || task.filter->count <= beam || beam == 0;
     if (may_scan(task) && (is_short || two_hops < kFewestInTwoHops)) return Way::scan;
-    return share >= kSieveShare ? Way::sieve : Way::look;
+    return way;
   }
 
   Way next_way(const Task& task) const {
-    if (limits_.way != Way::any) return Way::any;
-    if (!may_scan(task)) return Way::any;
-    return task.way == Way::sieve && patience(task, Way::look) > 0 ? Way::look : Way::scan;
+    if (!may_give_up(task)) return Way::any;
+    const double far_work = kFarWork * expected(task, Way::look);
+    const bool may_look = task.way == Way::sieve && far_work <= static_cast<double>(unspent(task));
+    return may_look ? Way::look : Way::scan;
   }
 
-  // Work after which a walk is given up: all walks together take as long as the scan.
-  std::size_t patience(const Task& task) const { return patience(task, task.way); }
-  std::size_t patience(const Task& task, Way way) const {
-    if (limits_.way != Way::any) return std::numeric_limits<std::size_t>::max();
-    if (!may_scan(task)) return std::numeric_limits<std::size_t>::max();
-    const auto most = static_cast<std::size_t>(scan_cost(task) / walk_ns(searcher_.routing.bytes));
-    const std::size_t unspent = most - std::min(most, task.work());
-    if (way != Way::sieve) return unspent;
-    return std::min(unspent / 2, static_cast<std::size_t>(4 * expected()));
+  // Whether another way may follow a walk.
+  bool may_give_up(const Task& task) const { return limits_.way == Way::any && may_scan(task); }
+
+  // Work after which a walk is given up. A walk through what does not pass leaves some for one on
+  // what passes if it takes much longer than expected.
+  std::size_t patience(const Task& task) const {
+    if (!may_give_up(task)) return std::numeric_limits<std::size_t>::max();
+    if (task.way != Way::sieve) return unspent(task);
+    return std::min(unspent(task), static_cast<std::size_t>(4 * expected(task, Way::sieve)));
+  }
+
+  // Work that is left for walks. They and the scan that follows take at most twice as long as the
+  // exact scan, and walks no longer than this query's own scan, which few others may share.
+  std::size_t unspent(const Task& task) const {
+    const auto count = static_cast<double>(task.filter->count);
+    const std::size_t exact = (searcher_.original ? *searcher_.original : searcher_.routing).bytes;
+    const double most = std::min(2 * count * scan_ns_of(exact) - scan_cost(task),
+                                 count * scan_ns(scanned_bytes(*task.filter)));
+    const auto allowed = static_cast<std::size_t>(in_work(most));
+    return allowed - std::min(allowed, task.work());
+  }
+
+  double in_work(double ns) const { return ns / walk_ns(searcher_.routing.bytes); }
+
+  const Limits& limits_of(Way way) const { return way == Way::sieve ? sieve_limits_ : limits_; }
+
+  static Limits sieve_limits(const Limits& limits) {
+    Limits own = limits;
+    if (!limits.sieve) return own;
+    own.beam = limits.sieve->beam;
+    own.rerank = limits.sieve->rerank;
+    own.slack = limits.sieve->slack;
+    own.n_work = limits.sieve->n_work;
+    return own;
   }
 
   const Searcher& searcher_;
   const Limits& limits_;
+  const Limits sieve_limits_;
   const Filters& filters_;
   const Answers& answers_;
   const std::size_t n_;

@@ -228,6 +228,9 @@ class SievedFrontier {
   std::optional<VertexId> peek() const { return waiting_.peek(); }
   std::size_t size() const { return passed_.size(); }
   Key at(std::size_t rank) const { return passed_.at(rank); }
+  // The best of all that were visited, expanded or not, whether they pass or not.
+  std::size_t n_waiting() const { return waiting_.size(); }
+  Key waiting(std::size_t rank) const { return waiting_.at(rank); }
   void best(std::size_t count, std::vector<Key>& out) const { passed_.best(count, out); }
 
  private:

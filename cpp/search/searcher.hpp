@@ -20,6 +20,14 @@
 
 namespace l2route {
 
+// Limits of walks through what does not pass a filter.
+struct SieveLimits {
+  std::size_t beam = 0;
+  std::size_t rerank = 0;
+  float slack = -1;
+  std::size_t n_work = 0;  // without a filter, in scores, as measured
+};
+
 // Limits of one search.
 struct Limits {
   std::size_t k = 1;        // answers
@@ -34,6 +42,7 @@ struct Limits {
   std::size_t scan_rerank = 0;  // vertices that a scan of routing vectors reranks; 0 for a scan of
                                 // the original vectors
   Way way = Way::any;           // the only way to answer; any for the one expected to be fastest
+  std::optional<SieveLimits> sieve = {};  // none for those above
 };
 
 // Output arrays of a batch: ids and distances [n, k], and counts [n]. A vertex whose label is −1 is

@@ -117,7 +117,7 @@ class Stream {
     scratch_.ranked.clear();
     const double scan = static_cast<double>(filter.count) * scan_ns(searcher.routing.bytes);
     walk_.set_patience(static_cast<std::size_t>(scan / walk_ns(searcher.routing.bytes)));
-    if (!walk_.is_out_of_patience()) walk_.start();
+    if (!walk_.has_given_up()) walk_.start();
   }
   Stream(const Stream&) = delete;  // the walk refers to its members
   Stream& operator=(const Stream&) = delete;
@@ -148,7 +148,7 @@ class Stream {
       walk_.absorb();
       if (step % Searcher::kStepsPerBeat == 0) pulse.beat();
     }
-    if (walk_.is_out_of_patience() && !has_scanned_) scan_rest(pulse);
+    if (walk_.has_given_up() && !has_scanned_) scan_rest(pulse);
   }
 
   void scan_rest(Pulse& pulse) {

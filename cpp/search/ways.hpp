@@ -26,8 +26,10 @@ inline double walk_ns(std::size_t row_bytes) { return 24.0 + scan_ns(row_bytes);
 // Looking through a neighbour list takes as long as so many scores of a walk.
 inline constexpr std::size_t kScoresPerList = 2;
 
-// Where at least this share passes, walks go through the rest.
+// Where at least this share passes, walks go through the rest, whatever they are expected to take.
 inline constexpr double kSieveShare = 0.95;
+// Walks on what passes are so many times longer where it is far from the query.
+inline constexpr double kFarWork = 2;
 // Two hops must reach at least so many vertices that pass, or what passes falls apart.
 inline constexpr double kFewestInTwoHops = 24;
 

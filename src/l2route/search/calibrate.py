@@ -1,15 +1,12 @@
 """The search for the cheapest setting that reaches a recall on validation queries."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from l2route import _core
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
-from l2route.search.searcher import Searcher, Way
+from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation
 
@@ -19,18 +16,6 @@ WIDEST_BEAM = 4096
 """Beams are doubled until they reach the recall or are at least this wide."""
 SATURATED = 0.02
 """A search for a width stops if doubling it gains less than this share of the missing recall."""
-
-
-class Under(NamedTuple):
-    """The filter that is searched under, and how."""
-
-    filters: Sequence[_core.Filter] = ()
-    way: Way = "any"
-    share: float = 1.0
-    """Share of the vectors that pass."""
-
-
-NO_FILTER = Under()
 
 
 class OutOfReachError(ValueError):
@@ -43,17 +28,15 @@ def calibrate(
     k: int,
     target: float,
     n_threads: int = 0,
-    under: Under = NO_FILTER,
 ) -> tuple[Setting, float]:
     """Find the setting that reaches a recall@k and reads the fewest bytes of vectors.
 
     Args:
         searcher: the searcher to calibrate.
-        validation: queries held out from learning, with their true neighbours of those that pass.
+        validation: queries held out from learning, with their true neighbours.
         k: answers per query.
         target: recall@k to reach, in (0, 1].
         n_threads: threads to use; 0 for all cores.
-        under: the filter, if any.
 
     Returns:
         The setting, and the mean number of bytes that it reads per query.
@@ -64,11 +47,10 @@ def calibrate(
     if not 1 <= k <= depth:
         expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
         raise ValueError(f"expected {expected}, got {k}")
-    has_slack = searcher.space.origin is not None
-    knobs: list[type[_Trial]] = [_Slacks] if has_slack else []
-    if not (has_slack and under.filters):  # filters differ more than one beam width can serve
-        knobs.insert(0, _Beams)
-    results = [_cheapest(knob, searcher, validation, k, target, n_threads, under) for knob in knobs]
+    knobs: list[type[_Trial]] = [_Beams]
+    if searcher.space.origin is not None:
+        knobs.append(_Slacks)
+    results = [_cheapest(knob, searcher, validation, k, target, n_threads) for knob in knobs]
     reached = [(cost, setting) for cost, setting, _ in results if setting is not None]
     if not reached:
         best = max(best for _, _, best in results)
@@ -106,7 +88,6 @@ def _cheapest(
     k: int,
     target: float,
     n_threads: int = 0,
-    under: Under = NO_FILTER,
 ) -> tuple[float, Setting | None, float]:
     """Cost and setting of the cheapest trial of a knob that reaches the recall.
 
@@ -117,7 +98,7 @@ def _cheapest(
     known: int | None = None
     is_exact = searcher.space.is_exact
     for rerank in [0] if is_exact else sorted({round(k * share) for share in RERANKS}):
-        trial = knob(searcher, validation, k, rerank, n_threads, under)
+        trial = knob(searcher, validation, k, rerank, n_threads)
         width = trial.narrowest(target, known)
         best = max(best, *trial.recalls.values())
         if width is None:
@@ -134,7 +115,6 @@ def _cheapest(
             trial.recalls[width],
             ef=limits.ef,
             slack=limits.slack,
-            share=under.share,
             n_work=trial.work[width],
         )
     return cost, chosen, best
@@ -154,9 +134,7 @@ class _Trial(ABC):
         k: int,
         rerank: int,
         n_threads: int,
-        under: Under,
     ) -> None:
-        self.under = under
         self.searcher, self.queries, self.n_threads = searcher, validation.queries, n_threads
         self.k, self.rerank = k, rerank
         self.judge = validation.judge(searcher.base, k)
@@ -220,12 +198,7 @@ class _Trial(ABC):
     def _recall(self, width: int) -> float:
         if width not in self.recalls:
             found = self.searcher.search(
-                self.queries,
-                self.k,
-                limits=self.limits(width),
-                n_threads=self.n_threads,
-                filters=self.under.filters,
-                way=self.under.way,
+                self.queries, self.k, limits=self.limits(width), n_threads=self.n_threads
             )
             self.recalls[width] = self.judge(found.ids)
             self.costs[width] = bytes_read(self.searcher, found)

@@ -198,6 +198,7 @@ class Searcher:
         way: Way = "any",
         n_work: int = 0,
         scan_rerank: int = 0,
+        sieve: tuple[Limits, int] | None = None,
     ) -> Plan:
         """Prepare searches with the same limits.
 
@@ -211,6 +212,8 @@ class Searcher:
             n_work: work of a walk with these limits under a filter, as measured; 0 if it was not.
             scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
                 original vectors.
+            sieve: limits of walks through what does not pass, if they are others, and the work of
+                such walks without a filter.
         """
         k, n_threads = index_of(k), check_threads(n_threads)
         routing, beam, rerank, slack = limits.resolve(self.space, k)
@@ -227,5 +230,6 @@ class Searcher:
             way=way,
             n_work=n_work,
             scan_rerank=scan_rerank,
+            sieve=None if sieve is None else (*sieve[0].resolve(self.space, k)[1:], sieve[1]),
         )
         return Plan(core, k, self._costs, filters)

@@ -1,27 +1,37 @@
-"""Settings that reach a recall under filters, by the share of the vectors that pass."""
+"""Settings that reach a recall under filters, by the share of the vectors that pass.
 
+Walks through what does not pass need none of their own: with the setting of searches without a
+filter they reach at least its recall, wherever what passes is (decision 27).
+"""
+
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
-from l2route.data.truth import exact_neighbors
-from l2route.search.calibrate import RERANKS, OutOfReachError, Under, calibrate
+from l2route.data.vectors import Metric, normalize
+from l2route.search.calibrate import RERANKS, SATURATED, WIDEST_BEAM
 from l2route.search.filter import packed
 from l2route.search.limits import Limits
+from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher, Way
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation
 
-BANDS = (_core.SIEVE_SHARE, *(2.0**-power for power in range(1, 31)))
-"""Smallest shares of the bands that settings are measured for, descending. Of a band the smallest
-share is the hardest, so a setting measured there holds for the band."""
-N_QUERIES = 1000
+BANDS = tuple(2.0**-power for power in range(1, 31))
+"""Smallest shares of the bands that settings are measured for, descending. Settings are
+measured at both ends: slacks must be larger where more pass at random, but also where few do far
+away."""
+N_QUERIES = 500
 """Validation queries that settings under filters are measured on: they need true neighbours of
 their own."""
 FEW = 10
 """A band of at most so many times k vectors is scanned."""
+ALMOST_ALL = 0.95
+"""Largest share that passes at random: above it, filters hardly matter."""
 MARGIN = 0.6
 """Share of the missing recall that settings may leave under the filters they are measured under,
 which are few."""
@@ -29,6 +39,12 @@ N_CELLS, N_FAR = 256, 32
 """Cells that vectors are divided into, and filters that pass the cells farthest from a query."""
 FAR_SHARE = 100
 """Each of these filters is measured on so small a part of the validation queries: the nearest."""
+WIDER, NARROWEST_STEP = 1.3, 1.04
+"""Walks are widened by the first factor until they suffice, then narrowed to the second."""
+FIRST_SLACK, WIDEST_SLACK = 0.03, 1.0
+"""Slack to begin with where searches without a filter have none, and the last to try."""
+BLOCK = 2**16
+"""Vectors that are compared with the cells at a time."""
 SEED = 0
 """Seed of the filters that settings are measured under."""
 
@@ -62,100 +78,152 @@ def calibrate_filtered(
     walk_ns = plain.n_work * _core.walk_ns(routing)
     if share * n <= FEW * plain.k or scan_ns <= walk_ns:
         return replace(plain, share=share, scan_rerank=scan_rerank)
-    asked = replace(plain, target=target)
-    own, masks = _at_random(searcher, few, share)
-    under = _under(masks, share)
-    far, far_masks = _from_afar(searcher, few, share)
-    settings = [
-        _calibrate_walk(searcher, own, asked, under, n_threads),
-        _calibrate_walk(searcher, far, asked, _under(far_masks, share), n_threads),
+    trials = [
+        _at_random(searcher, few, plain.k, min(2 * share, ALMOST_ALL), n_threads),
+        _from_afar(searcher, validation, plain.k, share, n_threads),
     ]
-    known = [each for each in settings if each is not None]
-    if len(known) < len(settings):  # a walk is never faster than a scan
-        return replace(plain, share=share, n_work=n, scan_rerank=scan_rerank)
-    widest = _widest(known)
-    found = searcher.search(
-        own.queries, plain.k, limits=widest.limits, filters=under.filters, way=under.way
+    asked = replace(plain, share=share, scan_rerank=scan_rerank)
+    found = _narrowest(trials, searcher.space.origin is not None, asked, target)
+    if found is None:  # a walk is never faster than a scan
+        return replace(asked, n_work=n)
+    fewest = _filter(_drawn(n, share))
+    walks = searcher.search(
+        few.queries, plain.k, limits=found.limits, n_threads=n_threads, filters=[fewest], way="look"
     )
-    n_work = round(float(found.n_work.mean()))
-    return replace(widest, target=plain.target, n_work=n_work, scan_rerank=scan_rerank)
+    return replace(found, n_work=round(float(walks.n_work.mean())))
 
 
-def _widest(settings: list[Setting]) -> Setting:
-    """The setting whose walks are longest, with the largest rerank and the least recall of all."""
-    return replace(
-        max(settings, key=lambda each: each.slack or each.ef or 0),
-        rerank=max(each.rerank for each in settings),
-        recall=min(each.recall for each in settings),
-    )
+class _Trial:
+    """Queries under filters, with their true neighbours among what passes."""
 
+    def __init__(
+        self,
+        searcher: Searcher,
+        queries: NDArray[np.float32],
+        filters: Sequence[_core.Filter],
+        k: int,
+        n_threads: int,
+    ) -> None:
+        self._searcher, self._queries, self._filters = searcher, queries, filters
+        self._k, self._n_threads = k, n_threads
+        nearest = self._search(Limits(ef=k), "scan").ids.astype(np.int32)
+        self._judge = Validation(queries, nearest).judge(searcher.base, k)
 
-Masks = list[NDArray[np.bool_]]
+    def recall(self, limits: Limits) -> float:
+        """Recall@k of walks on what passes."""
+        return self._judge(self._search(limits, "look").ids)
+
+    def _search(self, limits: Limits, way: Way) -> SearchResult:
+        return self._searcher.search(
+            self._queries,
+            self._k,
+            limits=limits,
+            n_threads=self._n_threads,
+            filters=self._filters,
+            way=way,
+        )
 
 
 def _at_random(
-    searcher: Searcher, validation: Validation, share: float
-) -> tuple[Validation, Masks]:
-    """The queries, and one filter for all that passes vectors at random."""
-    passes = np.random.default_rng(SEED).random(len(searcher.base.rows)) < share
-    return _judged(searcher, validation, [np.arange(len(validation.queries))], [passes]), [passes]
+    searcher: Searcher, validation: Validation, k: int, share: float, n_threads: int
+) -> _Trial:
+    """Queries under one filter that passes vectors at random."""
+    passes = _drawn(len(searcher.base.rows), share)
+    return _Trial(searcher, validation.queries, [_filter(passes)], k, n_threads)
 
 
 def _from_afar(
-    searcher: Searcher, validation: Validation, share: float
-) -> tuple[Validation, Masks]:
-    """Groups of nearby queries, and for each query a filter that passes what is far from them.
+    searcher: Searcher, validation: Validation, k: int, share: float, n_threads: int
+) -> _Trial:
+    """Groups of nearby queries, each under a filter that passes what is far from them.
 
     Vectors belong to the nearest of a few that are drawn. Such cells pass from the farthest on.
     """
-    rng, base = np.random.default_rng(SEED), searcher.base
-    vectors, queries = base.vectors(), validation.queries
-    drawn = rng.choice(len(vectors), min(N_CELLS, len(vectors)), replace=False)
-    cells = exact_neighbors(vectors[drawn], vectors, 1, base.metric).ids[:, 0]
-    members, masks = [], []
+    rng, base, queries = np.random.default_rng(SEED), searcher.base, validation.queries
+    n = len(base.rows)
+    middles = base.vectors()[rng.choice(n, min(N_CELLS, n), replace=False)]
+    cells = np.concatenate(
+        [
+            _nearness(base.vectors()[first : first + BLOCK], middles, base.metric).argmax(axis=1)
+            for first in range(0, n, BLOCK)
+        ]
+    )
+    members, filters = [], []
     for centre in rng.choice(len(queries), min(N_FAR, len(queries)), replace=False):
         query = queries[centre : centre + 1]
-        order = exact_neighbors(vectors[drawn], query, len(drawn), base.metric).ids[0]
+        order = np.argsort(_nearness(query, middles, base.metric)[0])  # farthest first
         ranks = np.argsort(np.argsort(order)[cells], kind="stable")
-        passes = np.zeros(len(vectors), dtype=np.bool_)
-        passes[ranks[len(vectors) - max(1, round(share * len(vectors))) :]] = True
-        n_near = -(-len(queries) // FAR_SHARE)
-        members.append(exact_neighbors(queries, query, n_near, base.metric).ids[0])
-        masks.append(passes)
-    own = _judged(searcher, validation, members, masks)
-    return own, [mask for mask, each in zip(masks, members, strict=True) for _ in each]
+        passes = np.zeros(n, dtype=np.bool_)
+        passes[ranks[: max(1, round(share * n))]] = True
+        near = np.argsort(-_nearness(query, queries, base.metric)[0])
+        members.append(near[: -(-len(queries) // FAR_SHARE)])
+        filters += [_filter(passes)] * len(members[-1])
+    return _Trial(searcher, queries[np.concatenate(members)], filters, k, n_threads)
 
 
-def _judged(
-    searcher: Searcher, validation: Validation, members: list[NDArray[np.int64]], masks: Masks
-) -> Validation:
-    """Groups of queries with their true neighbours among what passes."""
-    base, depth, neighbors = searcher.base, validation.neighbors.shape[1], []
-    for group, passes in zip(members, masks, strict=True):
-        rows = np.flatnonzero(passes)
-        queries = validation.queries[group]
-        truth = exact_neighbors(base.vectors()[rows], queries, min(depth, len(rows)), base.metric)
-        neighbors.append(rows[truth.ids].astype(np.int32))
-    shortest = min(each.shape[1] for each in neighbors)
-    joined = np.concatenate([each[:, :shortest] for each in neighbors])
-    return Validation(validation.queries[np.concatenate(members)], joined)
+def _drawn(n: int, share: float) -> NDArray[np.bool_]:
+    """Which of n vectors pass at random."""
+    return np.random.default_rng(SEED).random(n) < share
 
 
-def _under(masks: Masks, share: float) -> Under:
-    """Filters of masks, of which those of neighbouring queries may be the same."""
-    cores = {id(mask): _core.Filter(packed(mask), len(mask)) for mask in masks}
-    way: Way = "sieve" if share >= _core.SIEVE_SHARE else "look"
-    return Under([cores[id(mask)] for mask in masks], way, share)
+def _filter(passes: NDArray[np.bool_]) -> _core.Filter:
+    return _core.Filter(packed(passes), len(passes))
 
 
-def _calibrate_walk(
-    searcher: Searcher, validation: Validation, asked: Setting, under: Under, n_threads: int
+def _nearness(
+    a: NDArray[np.float32], b: NDArray[np.float32], metric: Metric
+) -> NDArray[np.float32]:
+    """What grows as the distance from rows of a to rows of b becomes less [len(a), len(b)]."""
+    if metric == "cosine":
+        b = normalize(b)
+    products: NDArray[np.float32] = a @ b.T
+    return products - 0.5 * (b * b).sum(axis=1) if metric == "l2" else products
+
+
+def _narrowest(
+    trials: Sequence[_Trial], has_slack: bool, asked: Setting, target: float
 ) -> Setting | None:
-    """The cheapest walk that reaches a recall under filters; None if none does."""
-    try:
-        return calibrate(searcher, validation, asked.k, asked.target, n_threads, under)[0]
-    except OutOfReachError:
-        return None
+    """The narrowest walk that reaches a recall in all trials; None if none does.
+
+    Args:
+        trials: queries under filters.
+        has_slack: whether walks end by slack; otherwise by beam width.
+        asked: the setting to begin with.
+        target: the recall@k.
+    """
+    first = (asked.slack or FIRST_SLACK) if has_slack else float(asked.ef or asked.k)
+    rerank = max(asked.rerank, asked.scan_rerank)
+    for more in (1, 2, 4) if rerank else (1,):
+
+        def measured(width: float, rerank: int = more * rerank) -> Setting:
+            ef, slack = (None, round(width, 4)) if has_slack else (math.ceil(width), None)
+            tried = replace(asked, ef=ef, slack=slack, rerank=rerank)
+            return replace(tried, recall=min(trial.recall(tried.limits) for trial in trials))
+
+        found = _widened(measured, first, WIDEST_SLACK if has_slack else WIDEST_BEAM, target)
+        if found is not None:
+            return found
+    return None
+
+
+def _widened(
+    measured: Callable[[float], Setting], first: float, widest: float, target: float
+) -> Setting | None:
+    """The narrowest width from the first on that reaches a recall; None if it saturates below."""
+    low, width, before = first, first, -math.inf
+    while (setting := measured(width)).recall < target:
+        is_saturated = setting.recall - before < SATURATED * (target - setting.recall)
+        if width >= widest or is_saturated:
+            return None
+        low, width, before = width, width * WIDER, setting.recall
+    while width / low > NARROWEST_STEP:
+        middle = math.sqrt(low * width)
+        narrower = measured(middle)
+        if narrower.recall < target:
+            low = middle
+        else:
+            width, setting = middle, narrower
+    return setting
 
 
 def _scan_rerank(

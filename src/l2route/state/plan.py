@@ -84,6 +84,8 @@ class IndexPlan:
             )
         check_alone(recall, limits)
 
+        plain = self._current.setting(state, searcher, recall, k, n_threads)
+
         def planned(members: Sequence[_core.Filter], share: float) -> Plan:
             setting = self._current.setting(state, searcher, recall, k, n_threads, share)
             return searcher.plan(
@@ -94,6 +96,7 @@ class IndexPlan:
                 filters=members,
                 n_work=setting.n_work,
                 scan_rerank=setting.scan_rerank,
+                sieve=(plain.limits, plain.n_work),
             )
 
         return by_band(filters, state.n_vectors, planned)
