@@ -185,7 +185,7 @@ void bind_searcher(nb::module_& m) {
                    std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
                    const std::string&, std::size_t, std::size_t, const PySieve&>(),
           "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
-          "n_threads"_a, nb::kw_only(), "is_budgeted"_a = false, "way"_a = "any", "n_work"_a = 0,
+          "n_threads"_a, "is_budgeted"_a = false, nb::kw_only(), "way"_a = "any", "n_work"_a = 0,
           "scan_rerank"_a = 0, "sieve"_a.none() = nb::none(),
           "The last five matter under filters only. sieve: beam, rerank, slack and n_work of walks "
           "through what does not pass.")

@@ -150,7 +150,7 @@ class Searcher:
 class Plan:
     """A search with fixed limits, labels and threads."""
 
-    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, *, is_budgeted: bool = False, way: str = 'any', n_work: int = 0, scan_rerank: int = 0, sieve: tuple[int, int, float, int] | None = None) -> None:
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, is_budgeted: bool = False, *, way: str = 'any', n_work: int = 0, scan_rerank: int = 0, sieve: tuple[int, int, float, int] | None = None) -> None:
         """
         The last five matter under filters only. sieve: beam, rerank, slack and n_work of walks through what does not pass.
         """

@@ -36,7 +36,8 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
     @property
     def is_budgeted(self) -> bool:
         """Whether the number of distance computations is bounded, by default or not."""
-        return self.budget is not None or (self.ef is None and self.slack is None)
+        budget, ef, slack, _ = self
+        return budget is not None or (ef is None and slack is None)
 
     def resolve(self, space: RoutingSpace, k: int) -> tuple[int, int, int, float]:
         """Check the limits and fill in all defaults. It runs in every search, so it is fast.

@@ -217,6 +217,12 @@ class Searcher:
         """
         k, n_threads = index_of(k), check_threads(n_threads)
         routing, beam, rerank, slack = limits.resolve(self.space, k)
+        has_budget = limits.is_budgeted
+        if not (filters or n_work):  # the other arguments matter under filters, and take a while
+            core = _core.Plan(
+                self.core, labels, k, routing, beam, rerank, slack, n_threads, has_budget
+            )
+            return Plan(core, k, self._costs, filters)
         core = _core.Plan(
             self.core,
             labels,
@@ -226,7 +232,7 @@ class Searcher:
             rerank,
             slack,
             n_threads,
-            is_budgeted=limits.is_budgeted,
+            has_budget,
             way=way,
             n_work=n_work,
             scan_rerank=scan_rerank,

@@ -23,11 +23,6 @@ class Asked(NamedTuple):
     space: str | None
     n_threads: int
 
-    @property
-    def depends_on_vectors(self) -> bool:
-        """Whether a change in place calls for another plan."""
-        return self.where is not None or self.recall is not None
-
 
 class IndexPlan:
     """A search with everything fixed but the queries; any number of threads may share it.
@@ -36,12 +31,14 @@ class IndexPlan:
     `where` or `recall` also after a change in place.
     """
 
-    __slots__ = ("_asked", "_current", "_prepared")
+    __slots__ = ("_asked", "_current", "_depends_on_vectors", "_prepared")
 
     def __init__(self, current: Current, asked: Asked) -> None:
         if asked.where is not None:  # by the ids that there are now
             asked = asked._replace(where=filters_of(asked.where, current.state))
         self._current, self._asked = current, asked
+        # Whether a change in place calls for another plan.
+        self._depends_on_vectors = asked.where is not None or asked.recall is not None
         self._prepared: tuple[IndexState, int, Plan | PlansByBand] | None = None
 
     @property
@@ -68,7 +65,7 @@ class IndexPlan:
 
     def _plan(self, state: IndexState) -> Plan | PlansByBand:
         known = self._prepared  # one read: other threads may replace it
-        version = state.version if self._asked.depends_on_vectors else 0
+        version = state.version if self._depends_on_vectors else 0
         if known is None or known[0] is not state or known[1] != version:
             known = (state, version, self._planned(state))
             self._prepared = known

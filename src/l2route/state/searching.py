@@ -75,6 +75,12 @@ class Searching:
             trace: whether to record the vertices visited, by row number.
         """
         limits = Limits(budget, ef, slack, rerank)
+        state = self._current.state
+        if where is None and recall is None and state.living is None:  # the shortest way
+            plan = state.searcher(space).plan(
+                k, limits=limits, n_threads=n_threads, labels=state.labels
+            )
+            return plan(queries, trace)
         asked = Asked(k, where, limits, recall, space, n_threads)
         return IndexPlan(self._current, asked)(queries, trace)
 
