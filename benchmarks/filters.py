@@ -3,6 +3,7 @@
     python benchmarks/filters.py FILE.npz …              # arrays `base`, `learn` and `query`
     python benchmarks/filters.py --cache DIR FILE.npz …  # keeps indexes for the next run
     python benchmarks/filters.py --costs FILE.npz …      # ns per vector scored in scans and walks
+    python benchmarks/filters.py --bound FILE.npz …      # time, as a multiple of the exact scan
 
 0.1, 1, 10, 50 and 90% of the vectors pass: at random, or by cluster, where k-means clusters are
 added from the nearest to the query (near) or from the farthest (far) until the share is reached.
@@ -37,6 +38,7 @@ from l2route.search.searcher import Way
 
 K, RECALL = 10, 0.95
 SHARES = (0.001, 0.01, 0.1, 0.5, 0.9)
+BOUND_SHARES = (0.0002, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99)
 KINDS = ("random", "near", "far")
 BEAMS = (10, 20, 40, 80, 160, 320, 640, 1280, 2560)
 N_CLUSTERS, N_GROUPS = 256, 4
@@ -47,6 +49,8 @@ SLOW, TOO_SLOW = 0.002, 0.01
 SHORTEST = 0.02
 """Searches of a group are repeated for so many seconds, and the fastest counts."""
 Vectors = NDArray[np.float32]
+Clusters = tuple[Vectors, NDArray[np.int64]]
+"""Means of k-means clusters, and the cluster of every base vector."""
 Ask = Callable[[Vectors], Any]
 """Finds the K nearest to queries [n, dim]: their ids."""
 
@@ -72,26 +76,31 @@ class Group:
 
 
 def groups_of(
-    data: Dataset, queries: Vectors, kind: str, share: float, n_each: int, seed: int
+    data: Dataset,
+    clusters: Clusters,
+    queries: Vectors,
+    kind: str,
+    share: float,
+    n_each: int,
+    seed: int,
 ) -> Iterator[Group]:
     """Groups of queries, each with a filter of its own."""
     rng = np.random.default_rng(seed)
-    means, clusters = clusters_of(data)
     for _ in range(N_GROUPS):
         if kind == "random":
             passes = rng.random(len(data.base)) < share
             members = rng.choice(len(queries), n_each, replace=False)
         else:
             centre = queries[rng.integers(len(queries))]
-            passes = by_cluster(means, clusters, centre, share, is_far=kind == "far")
+            passes = by_cluster(*clusters, centre, share, is_far=kind == "far")
             members = np.argsort(((queries - centre) ** 2).sum(axis=1))[:n_each]
         chosen, rows = np.ascontiguousarray(queries[members]), np.flatnonzero(passes)
         truth = exact_neighbors(data.base[rows], chosen, K, data.metric)
         yield Group(chosen, passes, truth.distances, data)
 
 
-def clusters_of(data: Dataset) -> tuple[Vectors, NDArray[np.int64]]:
-    """Means of k-means clusters, and the cluster of every base vector."""
+def clusters_of(data: Dataset) -> Clusters:
+    """Find clusters by k-means."""
     kmeans = faiss.Kmeans(data.base.shape[1], N_CLUSTERS, niter=8, seed=0)
     kmeans.train(data.base)
     return kmeans.centroids, kmeans.index.search(data.base, 1)[1][:, 0]
@@ -228,11 +237,18 @@ def narrowest(method: Any, groups: Sequence[Group]) -> tuple[int | None, float]:
 
 
 def compare(
-    data: Dataset, methods: dict[str, Any], kind: str, share: float, n_each: int, n_rounds: int
+    data: Dataset,
+    clusters: Clusters,
+    methods: dict[str, Any],
+    kind: str,
+    share: float,
+    n_each: int,
+    n_rounds: int,
 ) -> Iterator[list[str]]:
     """A row per method: recall@10, and queries per second in batches and one by one."""
-    tuning = list(groups_of(data, data.training[1000:11000], kind, share, N_TUNING, seed=1))
-    every = list(groups_of(data, data.query, kind, share, n_each, seed=2))
+    others = data.training[1000:11000]
+    tuning = list(groups_of(data, clusters, others, kind, share, N_TUNING, seed=1))
+    every = list(groups_of(data, clusters, data.query, kind, share, n_each, seed=2))
     asks: dict[str, list[Ask]] = {}
     groups: dict[str, list[Group]] = {}
     for name, method in methods.items():
@@ -291,6 +307,34 @@ def costs(data: Dataset, ours: Ours, n_rounds: int) -> Iterator[list[str]]:
             yield [f"{share:.0%}", way, f"{row.nbytes}", f"{scored:,.0f}", ns]
 
 
+def bound(data: Dataset, ours: Ours, n_each: int, n_rounds: int) -> Iterator[list[str]]:
+    """Times of searches with `recall=0.95`, as multiples of the exact scan of what passes.
+
+    Queries are training queries that no setting was measured on. The worst group counts.
+    """
+    index, searcher = ours.index, ours.index.searcher()
+    clusters, queries = clusters_of(data), data.training[1000:11000]
+    for kind in KINDS:
+        for share in BOUND_SHARES:
+            worst, recalls = [0.0, 0.0], []
+            for group in groups_of(data, clusters, queries, kind, share, n_each, seed=4):
+                ask = ours.ask(group.passes, 0)
+                mask = group.passes if index.labels is None else group.passes[index.labels]
+                passes = index.filter(mask).core(index._current.state)
+                scan = searcher.plan(
+                    K, limits=Limits(ef=K), n_threads=1, filters=[passes], way="scan"
+                )
+                for alone in (False, True):
+                    least = [np.inf, np.inf]
+                    for _ in range(n_rounds):
+                        for i, each in enumerate((ask, scan)):
+                            least[i] = min(least[i], seconds(each, group.queries, alone))
+                    worst[alone] = max(worst[alone], least[0] / least[1])
+                recalls.append(group.recall(ask(group.queries)))
+            row = [f"{np.mean(recalls):.4f}", *(f"{ratio:.2f}" for ratio in worst)]
+            yield [kind, f"{share:.2%}", *row]
+
+
 def print_row(cells: Sequence[str]) -> None:
     """Print a row of a Markdown table."""
     print(f"| {' | '.join(cells)} |", flush=True)
@@ -307,6 +351,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--costs", action="store_true")
+    parser.add_argument("--bound", action="store_true")
     options = parser.parse_args()
     faiss.omp_set_num_threads(1)
     with TemporaryDirectory() as temporary:
@@ -320,6 +365,13 @@ def main() -> None:
                 for row in costs(data, Ours(data, cache), options.rounds):
                     print_row(row)
                 continue
+            if options.bound:
+                print_row(["passing", "share", "recall@10", "batch", "one by one"])
+                print("|---|---|---|---|---|")
+                for row in bound(data, Ours(data, cache), options.queries, options.rounds):
+                    print_row(row)
+                continue
+            clusters = clusters_of(data)
             methods = {name: METHODS[name](data, cache) for name in options.methods}
             print_row(
                 ["passing", "share", "method", "recall@10", "batch q/s", "single q/s", "ratio"]
@@ -328,7 +380,7 @@ def main() -> None:
             for kind in options.kinds:
                 for share in options.shares:
                     case = (kind, share, options.queries, options.rounds)
-                    for row in compare(data, methods, *case):
+                    for row in compare(data, clusters, methods, *case):
                         print_row(row)
 
 

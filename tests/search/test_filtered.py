@@ -10,6 +10,7 @@ from beam_search_twin import CASES, DIM, Case, Slack, beam_search, check_found, 
 from filtered_twin import look_search, slack_sieve_search
 from l2route import _core
 from l2route.data.vectors import Metric
+from l2route.index import RoutingIndex
 from l2route.search.base import BaseVectors
 from l2route.search.codes import compress_space, to_float16
 from l2route.search.layout import pad_rows
@@ -162,6 +163,71 @@ def test_filters_of_queries_are_independent(seed: int, n_queries: int, way: Way)
         alone = searcher.search(query, 5, limits=Limits(ef=20), filters=[filters[i]], way=way)
         assert together.ids[i].tolist() == alone.ids[0].tolist()
         assert together.n_routing[i] == alone.n_routing[0]
+
+
+@given(case=CASES, other_ef=st.integers(1, 70), n_work=st.integers(0, 500))
+def test_sieves_have_limits_of_their_own(case: Case, other_ef: int, n_work: int) -> None:
+    """Walks through the rest end by the limits for them, walks on what passes by the others."""
+    graph, base, space, query, passes = case.drawn()
+    searcher, own, other = (
+        Searcher(graph, space, base),
+        Limits(ef=case.ef or 9),
+        Limits(ef=other_ef),
+    )
+    filters = [core_filter(passes)]
+    for way, limits in (("sieve", other), ("look", own)):
+        both = searcher.plan(case.k, limits=own, filters=filters, way=way, sieve=(other, n_work))(
+            query
+        )
+        alone = searcher.search(query, case.k, limits=limits, filters=filters, way=way)
+        assert both.ids.tolist() == alone.ids.tolist()
+        assert both.counts.tolist() == alone.counts.tolist()
+
+
+@given(case=CASES, n_work=st.integers(0, 200), n_queries=st.integers(1, 40))
+def test_whatever_passes_is_found_by_sieves_too(case: Case, n_work: int, n_queries: int) -> None:
+    """Walks that give up are followed by others; the number of threads changes nothing."""
+    graph, base, space, _, passes = case.drawn()
+    queries = np.random.default_rng(case.seed).normal(size=(n_queries, DIM)).astype(np.float32)
+    found = [
+        Searcher(graph, space, base).plan(
+            case.k,
+            limits=Limits(ef=case.ef or 1),
+            filters=[core_filter(passes)],
+            n_work=n_work,
+            n_threads=n_threads,
+            sieve=(Limits(ef=3), n_work),
+        )(queries)
+        for n_threads in (1, 3)
+    ]
+    assert ((found[0].ids >= 0).sum(axis=1) == min(case.k, passes.sum())).all()
+    assert passes[found[0].ids[found[0].ids >= 0]].all()
+    assert found[0].ids.tolist() == found[1].ids.tolist()
+    assert found[0].counts.tolist() == found[1].counts.tolist()
+
+
+def test_sieves_give_up_where_nothing_near_passes() -> None:
+    """If hardly any of the nearest pass, a walk on what passes follows after a few hops."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(20000, 8)).astype(np.float32)
+    index = RoutingIndex.build(vectors, degree=12, ef_construction=40)
+    query = vectors[:1]
+    order = np.argsort(((vectors - query) ** 2).sum(axis=1))
+    far, near = np.zeros(20000, dtype=bool), np.zeros(20000, dtype=bool)
+    far[order[6000:]], near[order[:14000]] = True, True
+    found = [
+        index.searcher().plan(
+            10, limits=Limits(ef=64), filters=[core_filter(passes)], sieve=(Limits(ef=64), 200)
+        )(query)
+        for passes in (far, near)
+    ]
+    assert [each.n_looked[0] > 0 for each in found] == [True, False]
+    assert far[found[0].ids].all()
+    assert near[found[1].ids].all()
+    through = index.searcher().search(
+        query, 10, limits=Limits(ef=64), filters=[core_filter(far)], way="sieve"
+    )
+    assert found[0].n_work[0] < through.n_work[0]
 
 
 @pytest.mark.parametrize("simd", _core.simd_levels())

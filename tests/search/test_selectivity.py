@@ -48,6 +48,24 @@ def test_recall_holds_under_filters(index: RoutingIndex, share: float) -> None:
     assert ((found.ids >= 0).sum(axis=1) == min(K, len(rows))).all()
 
 
+@pytest.mark.parametrize("share", [0.9, 0.6, 0.3])
+@pytest.mark.parametrize("is_far", [False, True])
+def test_recall_holds_wherever_what_passes_is(
+    index: RoutingIndex, share: float, is_far: bool
+) -> None:
+    """With `recall=`, answers reach it where only the nearest pass, or only the farthest."""
+    distances = ((VECTORS[None] - QUERIES[:40, None]) ** 2).sum(axis=2)
+    order = np.argsort(-distances if is_far else distances, axis=1)[:, : round(share * N)]
+    for together in (False, True):
+        recalls = []
+        for query, rows in zip(QUERIES[:40], order, strict=True):
+            queries = np.repeat(query[None], 8, axis=0) if together else query[None]
+            found = index.search(queries, K, recall=0.9, where=np.sort(rows))
+            truth = exact_neighbors(VECTORS[rows], queries, K, "l2")
+            recalls.append(recall_at(found.distances, truth.distances * (1 + 1e-5), K))
+        assert np.mean(recalls) >= 0.87
+
+
 def test_settings_are_kept_by_share(index: RoutingIndex, tmp_path: Path) -> None:
     """`info` has a setting per band that was searched, and saved indexes have them too."""
     shares = (0.97, 0.6, 0.55, 0.01)
