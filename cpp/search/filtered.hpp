@@ -320,7 +320,8 @@ class FilteredSearch {
   std::size_t patience(const Task& task) const {
     if (!may_give_up(task)) return std::numeric_limits<std::size_t>::max();
     if (task.way != Way::sieve) return unspent(task);
-    return std::min(unspent(task), static_cast<std::size_t>(4 * expected(task, Way::sieve)));
+    const auto left = static_cast<double>(unspent(task));
+    return static_cast<std::size_t>(std::min(left, 4 * expected(task, Way::sieve)));
   }
 
   // Work that is left for walks. They and the scan that follows take at most twice as long as the
@@ -330,7 +331,7 @@ class FilteredSearch {
     const std::size_t exact = (searcher_.original ? *searcher_.original : searcher_.routing).bytes;
     const double most = std::min(2 * count * scan_ns_of(exact) - scan_cost(task),
                                  count * scan_ns(scanned_bytes(*task.filter)));
-    const auto allowed = static_cast<std::size_t>(in_work(most));
+    const auto allowed = static_cast<std::size_t>(std::max(in_work(most), 0.0));
     return allowed - std::min(allowed, task.work());
   }
 

@@ -66,6 +66,20 @@ def test_recall_holds_wherever_what_passes_is(
         assert np.mean(recalls) >= 0.87
 
 
+def test_settings_of_a_changed_index_are_of_its_vectors() -> None:
+    """Slots without vectors are no neighbours to find: settings are as of an index built anew."""
+    index = RoutingIndex.build(VECTORS, degree=12, ef_construction=40)
+    index.compress("int8")
+    index.validate_with(QUERIES)
+    index.add(RNG.normal(size=(5, DIM)))
+    index.delete(np.arange(0, N, 40))
+    passes = np.random.default_rng(7).random(len(index)) < 0.6
+    index.plan(K, recall=0.9, where=passes)
+    settings = {each["share"]: each for each in index.info()["settings"]}
+    assert settings[0.5]["recall"] >= 0.9
+    assert 0 < settings[0.5]["scan_rerank"] <= 2 * K
+
+
 def test_settings_are_kept_by_share(index: RoutingIndex, tmp_path: Path) -> None:
     """`info` has a setting per band that was searched, and saved indexes have them too."""
     shares = (0.97, 0.6, 0.55, 0.01)

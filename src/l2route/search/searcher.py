@@ -136,7 +136,7 @@ class Searcher:
         if matrix is None and space.dim != base.dim:
             raise ValueError(f"expected a query matrix [{space.dim}, {base.dim}], got none")
         _check_exact(space, base)
-        self.graph, self.space, self.base = graph, space, base
+        self.graph, self.space, self.base, self.store = graph, space, base, store
         self.reranks = not space.is_exact
         self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = inlined_bytes(graph, space)

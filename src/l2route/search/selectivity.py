@@ -73,7 +73,8 @@ def calibrate_filtered(
     target = 1 - MARGIN * (1 - plain.target)
     scan_rerank = _scan_rerank(searcher, few, plain.k, target, n_threads)
     routing, original = searcher.space.rows[0].nbytes, searcher.base.rows[0].nbytes
-    n, is_coded = len(searcher.base.rows), scan_rerank > 0 or searcher.space.is_exact
+    n = int(_used(searcher).sum())
+    is_coded = scan_rerank > 0 or searcher.space.is_exact
     scan_ns = 2 * share * n * _core.scan_ns(routing if is_coded else original)
     walk_ns = plain.n_work * _core.walk_ns(routing)
     if share * n <= FEW * plain.k or scan_ns <= walk_ns:
@@ -86,7 +87,7 @@ def calibrate_filtered(
     found = _narrowest(trials, searcher.space.origin is not None, asked, target)
     if found is None:  # a walk is never faster than a scan
         return replace(asked, n_work=n)
-    fewest = _filter(_drawn(n, share))
+    fewest = _filter(_drawn(searcher, share))
     walks = searcher.search(
         few.queries, plain.k, limits=found.limits, n_threads=n_threads, filters=[fewest], way="look"
     )
@@ -128,8 +129,8 @@ def _at_random(
     searcher: Searcher, validation: Validation, k: int, share: float, n_threads: int
 ) -> _Trial:
     """Queries under one filter that passes vectors at random."""
-    passes = _drawn(len(searcher.base.rows), share)
-    return _Trial(searcher, validation.queries, [_filter(passes)], k, n_threads)
+    passes = _filter(_drawn(searcher, share))
+    return _Trial(searcher, validation.queries, [passes], k, n_threads)
 
 
 def _from_afar(
@@ -140,30 +141,36 @@ def _from_afar(
     Vectors belong to the nearest of a few that are drawn. Such cells pass from the farthest on.
     """
     rng, base, queries = np.random.default_rng(SEED), searcher.base, validation.queries
-    n = len(base.rows)
-    middles = base.vectors()[rng.choice(n, min(N_CELLS, n), replace=False)]
+    rows = np.flatnonzero(_used(searcher))
+    middles = base.vectors()[rng.choice(rows, min(N_CELLS, len(rows)), replace=False)]
+    blocks = [rows[first : first + BLOCK] for first in range(0, len(rows), BLOCK)]
     cells = np.concatenate(
-        [
-            _nearness(base.vectors()[first : first + BLOCK], middles, base.metric).argmax(axis=1)
-            for first in range(0, n, BLOCK)
-        ]
+        [_nearness(base.vectors()[block], middles, base.metric).argmax(axis=1) for block in blocks]
     )
     members, filters = [], []
     for centre in rng.choice(len(queries), min(N_FAR, len(queries)), replace=False):
         query = queries[centre : centre + 1]
         order = np.argsort(_nearness(query, middles, base.metric)[0])  # farthest first
-        ranks = np.argsort(np.argsort(order)[cells], kind="stable")
-        passes = np.zeros(n, dtype=np.bool_)
-        passes[ranks[: max(1, round(share * n))]] = True
+        ranked = rows[np.argsort(np.argsort(order)[cells], kind="stable")]
+        passes = np.zeros(len(base.rows), dtype=np.bool_)
+        passes[ranked[: max(1, round(share * len(rows)))]] = True
         near = np.argsort(-_nearness(query, queries, base.metric)[0])
         members.append(near[: -(-len(queries) // FAR_SHARE)])
         filters += [_filter(passes)] * len(members[-1])
     return _Trial(searcher, queries[np.concatenate(members)], filters, k, n_threads)
 
 
-def _drawn(n: int, share: float) -> NDArray[np.bool_]:
-    """Which of n vectors pass at random."""
-    return np.random.default_rng(SEED).random(n) < share
+def _used(searcher: Searcher) -> NDArray[np.bool_]:
+    """Which rows have vectors; all but those of a living index."""
+    if searcher.store is None:
+        return np.ones(len(searcher.base.rows), dtype=np.bool_)
+    return np.asarray(searcher.store.labels() != -1)
+
+
+def _drawn(searcher: Searcher, share: float) -> NDArray[np.bool_]:
+    """Which vectors pass at random."""
+    used = _used(searcher)
+    return used & (np.random.default_rng(SEED).random(len(used)) < share)
 
 
 def _filter(passes: NDArray[np.bool_]) -> _core.Filter:
@@ -237,7 +244,7 @@ def _scan_rerank(
     if searcher.space.is_exact:
         return 0
     judge = validation.judge(searcher.base, k)
-    everything = _core.Filter(None, len(searcher.base.rows), None, len(searcher.base.rows))
+    everything = _filter(_used(searcher))
     for rerank in sorted({round(k * share) for share in RERANKS}):
         found = searcher.search(
             validation.queries,
