@@ -2,10 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "search/frontier.hpp"
 #include "types.hpp"
@@ -16,8 +21,6 @@ namespace l2route {
 // on that of the worst one kept, and nothing else.
 class Nearest {
  public:
-  static constexpr std::size_t kBlock = 128;  // most vertices added at a time
-
   void reset(std::size_t kept) {
     kept_ = kept;
     bound_ = kept == 0 ? -kFarthest : kFarthest;
@@ -26,27 +29,42 @@ class Nearest {
 
   void add(const VertexId* ids, const float* scores, std::size_t n) {
     if (keys_.empty() && bound_ == kFarthest) bound_ = first_bound(scores, n);
-    std::uint8_t near[kBlock];
-    std::size_t n_near = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      near[n_near] = static_cast<std::uint8_t>(i);
-      n_near += !(scores[i] > bound_);
+    for (std::size_t first = 0; first < n; first += 64) {
+      const std::size_t n_here = std::min<std::size_t>(n - first, 64);
+      for (std::uint64_t near = not_beyond(scores + first, n_here); near != 0; near &= near - 1) {
+        const std::size_t i = first + static_cast<std::size_t>(std::countr_zero(near));
+        keys_.push_back(make_key(scores[i], ids[i]));
+      }
     }
-    for (std::size_t i = 0; i < n_near; ++i) {
-      keys_.push_back(make_key(scores[near[i]], ids[near[i]]));
-    }
-    if (keys_.size() >= kept_ + std::max<std::size_t>(kept_, 16)) forget();
+    if (keys_.size() >= kept_ + std::max(kept_, kFew)) forget();
   }
 
   // The best, ascending.
   std::vector<Key>& best() {
-    if (keys_.size() > kept_) forget();
+    if (keys_.size() > std::max(kept_, 2 * kFew)) forget();
     std::sort(keys_.begin(), keys_.end());
+    keys_.resize(std::min(keys_.size(), kept_));
     return keys_;
   }
 
  private:
+  static constexpr std::size_t kFew = 16;  // not worth a partition before they are sorted
   static constexpr float kFarthest = std::numeric_limits<float>::infinity();
+
+  // Bit i says whether scores[i] is not beyond the bound, for i < n ≤ 64.
+  std::uint64_t not_beyond(const float* scores, std::size_t n) const {
+    std::uint64_t bits = 0;
+    std::size_t i = 0;
+#if defined(__x86_64__)
+    const __m128 bound = _mm_set1_ps(bound_);
+    for (; i + 4 <= n; i += 4) {
+      const int beyond = _mm_movemask_ps(_mm_cmpgt_ps(_mm_loadu_ps(scores + i), bound));
+      bits |= static_cast<std::uint64_t>(beyond ^ 15) << i;
+    }
+#endif
+    for (; i < n; ++i) bits |= static_cast<std::uint64_t>(!(scores[i] > bound_)) << i;
+    return bits;
+  }
 
   void forget() {
     if (kept_ == 0) {

@@ -279,7 +279,8 @@ def test_labels_of_minus_one_do_not_pass(seed: int, way: Way) -> None:
         assert search(both) == search(core_filter(passes & is_alive))
         alone = _core.Filter(None, n, labels, int(is_alive.sum()))
         assert search(alone) == search(core_filter(is_alive))
-    assert (np.array(search(_core.Filter(None, n, labels, int(is_alive.sum())))) >= 0).any()
+    if way in ("scan", "any"):  # a walk may end at an entry point without neighbours
+        assert (np.array(search(_core.Filter(None, n, labels, int(is_alive.sum())))) >= 0).all()
 
 
 def test_core_refuses_wrong_filters() -> None:

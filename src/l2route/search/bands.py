@@ -58,8 +58,10 @@ def by_band(
     """
     if not filters:
         return make_plan((), 1.0)
+    if len(filters) == 1:
+        return make_plan(filters, band_of(filters[0].count / n_slots))
     bands = np.array([band_of(each.count / n_slots) for each in filters])
-    if len(filters) == 1 or (bands == bands[0]).all():
+    if (bands == bands[0]).all():
         return make_plan(filters, float(bands[0]))
     plans = []
     for band in np.unique(bands):

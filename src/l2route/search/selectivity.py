@@ -51,7 +51,8 @@ SEED = 0
 
 def band_of(share: float) -> float:
     """The smallest share of the band that a share belongs to."""
-    return next((band for band in BANDS if share >= band), BANDS[-1])
+    power = 1 - math.frexp(share)[1]  # of the largest power of two that is at most the share
+    return BANDS[min(max(power, 1), len(BANDS)) - 1] if share > 0 else BANDS[-1]
 
 
 def calibrate_filtered(

@@ -31,12 +31,11 @@ class IndexPlan:
     `where` or `recall` also after a change in place.
     """
 
-    __slots__ = ("_asked", "_current", "_depends_on_vectors", "_prepared")
+    __slots__ = ("_asked", "_current", "_depends_on_vectors", "_filters", "_prepared")
 
     def __init__(self, current: Current, asked: Asked) -> None:
-        if asked.where is not None:  # by the ids that there are now
-            asked = asked._replace(where=filters_of(asked.where, current.state))
         self._current, self._asked = current, asked
+        self._filters = filters_of(asked.where, current.state)  # by the ids that there are now
         # Whether a change in place calls for another plan.
         self._depends_on_vectors = asked.where is not None or asked.recall is not None
         self._prepared: tuple[IndexState, int, Plan | PlansByBand] | None = None
@@ -72,9 +71,9 @@ class IndexPlan:
         return known[2]
 
     def _planned(self, state: IndexState) -> Plan | PlansByBand:
-        k, where, limits, recall, space, n_threads = self._asked
+        k, _, limits, recall, space, n_threads = self._asked
         searcher = state.searcher(space)
-        filters = [] if where is None else [each.core(state) for each in filters_of(where, state)]
+        filters = [each.core(state) for each in self._filters]
         if recall is None:
             return searcher.plan(
                 k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
