@@ -324,10 +324,11 @@ def bound(data: Dataset, ours: Ours, n_each: int, n_rounds: int) -> Iterator[lis
                 scan = searcher.plan(
                     K, limits=Limits(ef=K), n_threads=1, filters=[passes], way="scan"
                 )
+                both: tuple[Ask, Ask] = (ask, scan)
                 for alone in (False, True):
                     least = [np.inf, np.inf]
                     for _ in range(n_rounds):
-                        for i, each in enumerate((ask, scan)):
+                        for i, each in enumerate(both):
                             least[i] = min(least[i], seconds(each, group.queries, alone))
                     worst[alone] = max(worst[alone], least[0] / least[1])
                 recalls.append(group.recall(ask(group.queries)))
