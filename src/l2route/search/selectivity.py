@@ -1,7 +1,7 @@
 """Settings that reach a recall under filters, by the share of the vectors that pass.
 
 Walks through what does not pass need none of their own: with the setting of searches without a
-filter they reach at least its recall, wherever what passes is (decision 27).
+filter they reached its recall under all filters that were measured (decision 27).
 """
 
 import math
