@@ -205,7 +205,6 @@ void bind_search(nb::module_& m) {
         "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
   m.def("scan_ns", &scan_ns, "row_bytes"_a, "Nanoseconds to score a row in a scan.");
   m.def("walk_ns", &walk_ns, "row_bytes"_a, "Nanoseconds to score a row in a walk.");
-  m.attr("SIEVE_SHARE") = kSieveShare;
   m.attr("SCORES_PER_LIST") = kScoresPerList;
   bind_graph_and_rows(m);
   bind_live(m);

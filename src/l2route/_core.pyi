@@ -23,8 +23,6 @@ def scan_ns(row_bytes: int) -> float:
 def walk_ns(row_bytes: int) -> float:
     """Nanoseconds to score a row in a walk."""
 
-SIEVE_SHARE: float = 0.95
-
 SCORES_PER_LIST: int = 2
 
 class Graph:
