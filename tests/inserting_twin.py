@@ -135,6 +135,26 @@ class SlowGraph:
             chance = chance * 0xBF58476D1CE4E5B9 & MASK
             vertex = children[(chance >> 32) % len(children)]
 
+    def renew(self, vertices: list[int]) -> None:
+        """Choose new neighbours for vertices, among those that walks from theirs find."""
+        renewed = {}
+        for vertex in vertices:
+            found = self.find(vertex, sorted(self.beyond(vertex) - self.copies))
+            kept = {other for other in self.lists[vertex] if self.parents[other] == vertex}
+            ids = self.lists[vertex] | set(found)
+            renewed[vertex] = set(self.chosen(vertex, ids, kept, self.degree))
+        self.lists |= renewed
+        self.publish(vertices)
+
+    def beyond(self, vertex: int) -> set[int]:
+        """Vertices that edges lead to from a vertex, without coming back to it."""
+        found, left = set(self.lists[vertex]), list(self.lists[vertex])
+        while left:
+            new = self.lists[left.pop()] - found - {vertex}
+            found |= new
+            left += new
+        return found
+
     def publish(self, slots: list[int]) -> None:
         """Add edges back to new slots; prune lists that overflow, without losing children."""
         added: dict[int, set[int]] = {}

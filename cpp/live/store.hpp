@@ -205,8 +205,8 @@ class Store {
              Pulse& pulse) {
     std::vector<VertexId> chosen;
     for (std::size_t i = 0; i < n_slots_ && chosen.size() < n; ++i) {
-      next_renewed_ = next_renewed_ + 1 < n_slots_ ? next_renewed_ + 1 : 0;
-      const auto slot = static_cast<VertexId>(next_renewed_);
+      if (next_renewed_ >= n_slots_) next_renewed_ = 0;
+      const auto slot = static_cast<VertexId>(next_renewed_++);
       if (label(slot) != kNoId && !links.is_copy(slot)) chosen.push_back(slot);
     }
     inserter_for(exact, options).renew(chosen, n_threads, pulse);

@@ -160,7 +160,7 @@ def test_an_index_that_has_lived_leaves_too(space: str) -> None:
     index.update(updated, new)
     index.compress("int8")
     index.add(WORDS.base[1990:])
-    exported = to_faiss(index, space=space)
+    exported = to_faiss(index, space=space, ef=256)  # what is updated lies far outside
     assert exported.ntotal == len(index)
     found = exported.search(WORDS.query, 10)[1]
     assert np.isin(found, index.ids).all()
