@@ -79,12 +79,14 @@ def in_turns(
     return builds
 
 
-def print_times(base: NDArray[np.float32], metric: str, n_turns: int) -> None:
+def print_times(
+    base: NDArray[np.float32], metric: str, n_turns: int, threads: tuple[int, ...]
+) -> None:
     """Print a table of builds, and whether the number of threads changed the graph."""
     print("| threads | builder | seconds | of the processor | MB | times hnswlib's speed |")
     print("|---|---|---|---|---|---|", flush=True)
     hashes = set()
-    for n_threads in (1, 2):
+    for n_threads in threads:
         builds = in_turns(base, metric, n_threads, n_turns)
         best = {
             name: [min(values) for values in zip(*of, strict=True)] for name, of in builds.items()
@@ -95,9 +97,7 @@ def print_times(base: NDArray[np.float32], metric: str, n_turns: int) -> None:
             facts = (f"{wall:.1f}", f"{processor:.1f}", f"{memory:,.0f}", faster)
             print(f"| {n_threads} | {name} | {' | '.join(facts)} |", flush=True)
         hashes |= {content for *_, content in builds["l2route"]}
-    print(
-        f"graphs built by one thread and by two are {'equal' if len(hashes) == 1 else 'DIFFERENT'}"
-    )
+    print(f"all graphs of l2route are {'equal' if len(hashes) == 1 else 'DIFFERENT'}")
 
 
 def print_counts(data: Dataset, queries: NDArray[np.float32]) -> None:
@@ -127,16 +127,18 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--final", action="store_true", help="count on test queries")
     parser.add_argument("--only", choices=("times", "counts"))
     options = parser.parse_args()
     for data in datasets(options.files, options.vectors, options.dim):
         if not isinstance(data, Dataset):
-            print_times(data, "l2", options.turns)
+            print_times(data, "l2", options.turns, tuple(options.threads))
             continue
         print(f"\n{data.name}")
         if options.only != "counts":
-            print_times(np.asarray(data.base, np.float32), data.metric, options.turns)
+            base = np.asarray(data.base, np.float32)
+            print_times(base, data.metric, options.turns, tuple(options.threads))
         if options.only != "times" and data.learn is not None:
             print_counts(data, data.query if options.final else data.learn[-N_KEPT:])
 

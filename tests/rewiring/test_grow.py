@@ -17,7 +17,7 @@ from l2route.data.public import demo_words
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.graph.report import report
-from l2route.rewiring.grow import BATCH, BEAMS, beam_for
+from l2route.rewiring.grow import BATCH, hardness_of
 
 RNG = np.random.default_rng(0)
 VECTORS = RNG.normal(size=(2 * BATCH + 100, 12)).astype(np.float32)
@@ -103,22 +103,22 @@ def test_far_from_the_origin_neighbors_are_the_same() -> None:
     assert np.mean(same) > 0.95
 
 
-def test_hard_data_get_a_wider_beam() -> None:
-    """The beam is narrow where the nearest vectors stand out, wherever the origin is."""
+def test_data_are_easy_where_the_nearest_stand_out() -> None:
+    """Clusters are easy and noise is hard, wherever the origin is."""
     noise = RNG.normal(size=(3000, 64)).astype(np.float32)
     clusters = 5 * RNG.normal(size=(30, 64)).astype(np.float32)
     clustered = clusters[RNG.integers(0, 30, len(noise))] + noise
     for offset in (np.float32(0), np.float32(1e4)):
-        assert beam_for(noise + offset, seed=0) == BEAMS[1]
-        assert beam_for(clustered + offset, seed=0) == BEAMS[0]
+        assert hardness_of(noise + offset, seed=0) == 1
+        assert hardness_of(clustered + offset, seed=0) == 0
 
 
-def test_few_vectors_have_a_beam() -> None:
-    """The beam is chosen for any number of vectors, also if all are the same but one."""
+def test_few_vectors_have_a_hardness() -> None:
+    """It is known for any number of vectors, also if all are the same but one."""
     few = np.ones((500, 3), dtype=np.float32)
     few[0] = 2
     for n in (1, 2, 300, 301, 500):
-        assert BEAMS[0] <= beam_for(few[:n], seed=0) <= BEAMS[1]
+        assert 0 <= hardness_of(few[:n], seed=0) <= 1
 
 
 def test_progress_counts_every_vertex_twice() -> None:

@@ -40,6 +40,9 @@ CONTRASTS = (0.40, 0.53)
 """Squared distance of the nearest, as a share of the median one, in easy and in hard data."""
 BEAMS = (96, 200)
 """Beam widths while building for easy and for hard data."""
+MUTUAL_ALPHAS = (ALPHA, 1.1)
+"""Alphas for easy and for hard data by which lists are pruned that reversed edges made too long: a
+smaller one leaves room for edges further away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +154,9 @@ def _grown_lists(
     n, is_ip = len(base.rows), base.metric == "ip"
     walked = _Walked.of(base.vectors(), is_ip)
     exact = _core.Rows(base.rows, "ip" if is_ip else "l2")
+    hardness = hardness_of(walked.vectors, options.seed)
     has_beam = options.ef_construction is not None
-    beam = options.beam if has_beam else beam_for(walked.vectors, options.seed)
+    beam = options.beam if has_beam else int(np.interp(hardness, (0, 1), BEAMS))
     inserter = _inserter(walked, exact, min(options.degree, n), beam)
     regions = _regions(walked, options.seed)
     n_threads = min(options.threads, MAX_THREADS)
@@ -174,7 +178,8 @@ def _grown_lists(
             n_threads=n_threads,
         )
         progress(n + done, 2 * n)
-    return _core.mutual_lists(rows=exact, lists=lists, alpha=ALPHA, n_threads=n_threads)
+    alpha = float(np.interp(hardness, (0, 1), MUTUAL_ALPHAS))
+    return _core.mutual_lists(rows=exact, lists=lists, alpha=alpha, n_threads=n_threads)
 
 
 def _inserter(walked: _Walked, exact: _core.Rows, degree: int, beam: int) -> _core.Inserter:
@@ -193,22 +198,22 @@ def _inserter(walked: _Walked, exact: _core.Rows, degree: int, beam: int) -> _co
     )
 
 
-def beam_for(vectors: NDArray[np.float32], seed: int) -> int:
-    """Beam width while building, for distinct vectors [n, dim].
+def hardness_of(vectors: NDArray[np.float32], seed: int) -> float:
+    """How hard distinct vectors [n, dim] are to search, from 0 to 1.
 
     The nearer the nearest vectors are compared with the others, the easier they are to find, and
     the fewer candidates do.
     """
     drawn = np.random.default_rng(faiss_seed(seed)).permutation(len(vectors))
     if len(drawn) <= N_SAMPLED:
-        return BEAMS[0]
+        return 0.0
     others = vectors[drawn[N_SAMPLED:][:N_COMPARED]]
     centre = others.mean(axis=0, dtype=np.float64).astype(np.float32)
     sample, others = vectors[drawn[:N_SAMPLED]] - centre, others - centre
     distances = np.maximum(_squares(sample)[:, None] - 2 * _closeness(sample, others), 0)
     near, median = np.quantile(distances, (NEAR, 0.5), axis=1, method="lower")
     contrast = float(np.median(near / np.maximum(median, np.finfo(np.float32).tiny)))
-    return int(np.interp(contrast, CONTRASTS, BEAMS))
+    return float(np.interp(contrast, CONTRASTS, (0, 1)))
 
 
 def _order(n: int, entries: NDArray[np.int32], seed: int) -> NDArray[np.int32]:
