@@ -23,6 +23,7 @@ class SlowGraph:
     degree: int
     trimmed: int
     alpha: float
+    trim_alpha: float
     longest: float | None = None
     """Squared length of the longest vector for inner products; None for l2."""
     lists: dict[int, set[int]] = field(default_factory=dict)
@@ -48,7 +49,9 @@ class SlowGraph:
         """Ids from near to far, ties by id."""
         return sorted(set(ids) - {vertex}, key=lambda other: (self.squared(vertex, other), other))
 
-    def chosen(self, vertex: int, ids: Iterable[int], kept: set[int], degree: int) -> list[int]:
+    def chosen(
+        self, vertex: int, ids: Iterable[int], kept: set[int], degree: int, alpha: float
+    ) -> list[int]:
         """Those kept, then others from near to far that no chosen one covers."""
         ordered = self.sorted_from(vertex, ids)
         taken = [other for other in ordered if other in kept]
@@ -57,7 +60,7 @@ class SlowGraph:
                 continue
             between = [self.squared(one, other) for other in taken]
             own = np.float32(self.squared(vertex, one))
-            if not any(d == 0 or np.float32(self.alpha) * np.float32(d) < own for d in between):
+            if not any(d == 0 or np.float32(alpha) * np.float32(d) < own for d in between):
                 taken.append(one)
         return taken
 
@@ -102,7 +105,7 @@ class SlowGraph:
             parent = self.with_room(original, slot, True, most, fan_out)
             self.lists[slot] = {original}
         else:
-            chosen = self.chosen(slot, found[slot], set(), self.degree)
+            chosen = self.chosen(slot, found[slot], set(), self.degree, self.alpha)
             self.lists[slot] = {equal.get(other, other) for other in chosen}
             parent = self.parent_of(slot, [equal.get(other, other) for other in found[slot]])
         self.parents[slot] = parent
@@ -142,7 +145,7 @@ class SlowGraph:
             found = self.find(vertex, sorted(self.beyond(vertex) - self.copies))
             kept = {other for other in self.lists[vertex] if self.parents[other] == vertex}
             ids = self.lists[vertex] | set(found)
-            renewed[vertex] = set(self.chosen(vertex, ids, kept, self.degree))
+            renewed[vertex] = set(self.chosen(vertex, ids, kept, self.degree, self.alpha))
         self.lists |= renewed
         self.publish(vertices)
 
@@ -166,5 +169,5 @@ class SlowGraph:
             both = self.lists[vertex] | new
             if len(both) > self.width:
                 kept = {other for other in both if self.parents[other] == vertex}
-                both = set(self.chosen(vertex, both, kept, self.trimmed))
+                both = set(self.chosen(vertex, both, kept, self.trimmed, self.trim_alpha))
             self.lists[vertex] = both

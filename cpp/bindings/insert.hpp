@@ -15,7 +15,7 @@ inline const InsertOptions& checked(const InsertOptions& options, std::size_t wi
               options.trimmed <= width,
           "degrees from 1 to the length of lists");
   require(options.ef > 0 && options.n_candidates > 0, "a beam and candidates of at least 1");
-  require(options.alpha >= 1, "alpha of at least 1");
+  require(options.alpha >= 1 && options.trim_alpha >= 1, "alphas of at least 1");
   return options;
 }
 

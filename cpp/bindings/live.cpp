@@ -153,8 +153,9 @@ void bind_live(nb::module_& m) {
         "A parent of every vertex that lists it [n], -1 for roots: a tree from the entries. "
         "Vertices labelled -1 need not be reachable.");
   nb::class_<InsertOptions>(m, "InsertOptions", "How neighbours of new slots are chosen.")
-      .def(nb::init<std::size_t, std::size_t, std::size_t, std::size_t, float>(), nb::kw_only(),
-           "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a);
+      .def(nb::init<std::size_t, std::size_t, std::size_t, std::size_t, float, float>(),
+           nb::kw_only(), "ef"_a, "n_candidates"_a, "degree"_a, "trimmed"_a, "alpha"_a,
+           "trim_alpha"_a);
   nb::class_<PyReading>(m, "Reading", "While it exists, no slot that it may see is used again.")
       .def(nb::init<std::shared_ptr<const PyStore>>(), "store"_a)
       .def(

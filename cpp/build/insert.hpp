@@ -32,7 +32,8 @@ struct InsertOptions {
   std::size_t n_candidates = 0;  // nearest vertices among which neighbours are chosen
   std::size_t degree = 0;        // most neighbours that are chosen for a new vertex
   std::size_t trimmed = 0;       // length to which a list is cut when it overflows
-  float alpha = 1;               // at least 1; see prune.hpp
+  float alpha = 1;               // for lists of new vertices; at least 1; see prune.hpp
+  float trim_alpha = 1;          // for lists that overflow
 };
 
 class Inserter {
@@ -367,7 +368,7 @@ class Inserter {
     chosen.resize(all.size());
     const auto is_kept = [&](VertexId id) { return links.is_child(id, vertex); };
     const std::size_t n_chosen =
-        closeup.choose(pruner.alpha(), options.trimmed, is_kept, chosen.data());
+        closeup.choose(options.trim_alpha, options.trimmed, is_kept, chosen.data());
     links.replace(vertex, chosen.data(), n_chosen);
   }
 };

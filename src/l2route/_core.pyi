@@ -47,7 +47,7 @@ def tree_parents(graph: Graph, labels: Annotated[NDArray[numpy.int64], dict(shap
 class InsertOptions:
     """How neighbours of new slots are chosen."""
 
-    def __init__(self, *, ef: int, n_candidates: int, degree: int, trimmed: int, alpha: float) -> None: ...
+    def __init__(self, *, ef: int, n_candidates: int, degree: int, trimmed: int, alpha: float, trim_alpha: float) -> None: ...
 
 class Reading:
     """While it exists, no slot that it may see is used again."""

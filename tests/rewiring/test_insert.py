@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ def empty(
     degree: int = 6,
     trimmed: int = 7,
     alpha: float = 1.0,
+    trim_alpha: float = 1.0,
     ef: int | None = None,
     dtype: type = np.float32,
 ) -> Grown:
@@ -74,6 +76,7 @@ def empty(
             degree=degree,
             trimmed=trimmed,
             alpha=alpha,
+            trim_alpha=trim_alpha,
         ),
         longest=LONGEST if scorer == "ip" else 0.0,
     )
@@ -126,9 +129,18 @@ def check(grown: Grown, inserted: list[int]) -> None:
     n_candidates=st.integers(1, 20),
     scorer=st.sampled_from(["l2", "ip"]),
     alpha=st.sampled_from([1.0, 1.15, 2.0]),
+    trim_alpha=st.sampled_from([1.0, 1.1]),
 )
 @example(  # two vertices that equal a new one
-    seed=200, n=59, n_distinct=27, size=8, width=2, n_candidates=5, scorer="ip", alpha=1.0
+    seed=200,
+    n=59,
+    n_distinct=27,
+    size=8,
+    width=2,
+    n_candidates=5,
+    scorer="ip",
+    alpha=1.0,
+    trim_alpha=1.0,
 )
 def test_lists_are_those_of_the_slow_twin(
     seed: int,
@@ -139,6 +151,7 @@ def test_lists_are_those_of_the_slow_twin(
     n_candidates: int,
     scorer: str,
     alpha: float,
+    trim_alpha: float,
 ) -> None:
     """Neighbours, parents and copies equal those of the twin, for any number of threads.
 
@@ -148,10 +161,17 @@ def test_lists_are_those_of_the_slow_twin(
     vectors = np.array(POOL, np.float32)[rng.permutation(len(POOL))[:n_distinct]]
     vectors = vectors[rng.integers(0, len(vectors), n)]
     degree, trimmed = int(rng.integers(1, width + 1)), int(rng.integers(1, width + 1))
-    options = {"width": width, "n_candidates": n_candidates, "degree": degree, "trimmed": trimmed}
+    options: dict[str, Any] = {
+        "width": width,
+        "n_candidates": n_candidates,
+        "degree": degree,
+        "trimmed": trimmed,
+        "alpha": alpha,
+        "trim_alpha": trim_alpha,
+    }
     order = rng.permutation(n)
-    twin = SlowGraph(vectors, alpha=alpha, longest=LONGEST if scorer == "ip" else None, **options)
-    grown = [empty(vectors, scorer=scorer, alpha=alpha, **options) for _ in range(2)]
+    twin = SlowGraph(vectors, longest=LONGEST if scorer == "ip" else None, **options)
+    grown = [empty(vectors, scorer=scorer, **options) for _ in range(2)]
     for batch in batches(order, size):
         twin.insert(batch)
         for n_threads, one in enumerate(grown, start=1):
@@ -311,7 +331,9 @@ def test_dead_vertices_get_no_new_neighbors() -> None:
         exact=rows,
         entries=alive.inserter.entries,
         labels=labels,
-        options=_core.InsertOptions(ef=40, n_candidates=16, degree=6, trimmed=7, alpha=1.0),
+        options=_core.InsertOptions(
+            ef=40, n_candidates=16, degree=6, trimmed=7, alpha=1.0, trim_alpha=1.0
+        ),
     )
     slots = np.arange(30, 31, dtype=np.int32)
     inserter.place(slots, n_threads=1)
@@ -328,7 +350,8 @@ def test_dead_vertices_get_no_new_neighbors() -> None:
         ({"trimmed": 0}, "degrees from 1"),
         ({"ef": 0}, "a beam and candidates of at least 1"),
         ({"n_candidates": 0}, "a beam and candidates of at least 1"),
-        ({"alpha": 0.5}, "alpha of at least 1"),
+        ({"alpha": 0.5}, "alphas of at least 1"),
+        ({"trim_alpha": 0.5}, "alphas of at least 1"),
     ],
 )
 def test_wrong_options_are_refused(changed: dict[str, float], expected: str) -> None:

@@ -78,11 +78,16 @@ def test_lists_are_those_of_the_slow_twin(
     distinct = rng.integers(-4, 5, (n_distinct, 3)).astype(np.float32)
     vectors = distinct[rng.integers(0, n_distinct, n)]
     degree, trimmed = (int(number) for number in rng.integers(1, width + 1, 2))
-    twin = SlowGraph(vectors, width, n_candidates, degree, trimmed, alpha)
+    twin = SlowGraph(vectors, width, n_candidates, degree, trimmed, alpha, trim_alpha=1.1)
     twin.insert(list(range(n)))
     stores = [filled(vectors, width) for _ in range(2)]
     how = _core.InsertOptions(
-        ef=n, n_candidates=n_candidates, degree=degree, trimmed=trimmed, alpha=alpha
+        ef=n,
+        n_candidates=n_candidates,
+        degree=degree,
+        trimmed=trimmed,
+        alpha=alpha,
+        trim_alpha=1.1,
     )
     for n_threads, one in enumerate(stores, start=1):
         one.insert(how, n_threads)

@@ -193,7 +193,12 @@ def _inserter(walked: _Walked, exact: _core.Rows, degree: int, beam: int) -> _co
         walked=walked.rows,
         exact=exact,
         options=_core.InsertOptions(
-            ef=beam, n_candidates=beam, degree=widths.chosen, trimmed=widths.trimmed, alpha=1.0
+            ef=beam,
+            n_candidates=beam,
+            degree=widths.chosen,
+            trimmed=widths.trimmed,
+            alpha=1.0,
+            trim_alpha=1.0,
         ),
     )
 

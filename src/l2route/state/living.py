@@ -32,15 +32,17 @@ MAX_ENTRIES = 2 * N_ENTRIES
 """Room for entry points: roots of the tree, and vertices chosen among all."""
 BATCH = 1024
 """Vectors that are inserted at a time."""
-EF_INSERTION = 200
+EF_INSERTION = 300
 """Beam width of the walks that find neighbours for new vectors."""
-N_CANDIDATES = 200
+N_CANDIDATES = 300
 """Nearest vectors among which the neighbours of a new one are chosen."""
-RENEWED = 2
+RENEWED = 4
 """Vertices that get new neighbours for every vector that is added, one after another. Without it,
 what is added and deleted makes the graph worse."""
-EF_RENEWAL = 60
+EF_RENEWAL = 48
 """Beam width of the walks that find new neighbours, and number of candidates."""
+TRIM_ALPHA = 1.1
+"""Alpha by which lists are cut that have overflowed."""
 REPAIR_ALPHA = 1.0
 """Alpha by which the neighbours of deleted vertices are joined. A larger one fills lists with near
 vertices, which is worse on data that are hard to search."""
@@ -294,7 +296,12 @@ class Living:
 
 def _insert_options(width: int, ef: int, n_candidates: int) -> _core.InsertOptions:
     return _core.InsertOptions(
-        ef=ef, n_candidates=n_candidates, degree=width, trimmed=width, alpha=ALPHA
+        ef=ef,
+        n_candidates=n_candidates,
+        degree=width,
+        trimmed=width,
+        alpha=ALPHA,
+        trim_alpha=TRIM_ALPHA,
     )
 
 
