@@ -17,19 +17,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "build/insert.hpp"
+#include "live/ids.hpp"
 #include "live/links.hpp"
 #include "live/repair.hpp"
 #include "live/tree.hpp"
 #include "threads/readers.hpp"
 
 namespace l2route {
-
-inline constexpr std::int64_t kNoId = -1;
 
 class Store {
  public:
@@ -51,7 +49,7 @@ class Store {
     for (std::size_t slot = 0; slot < n_slots; ++slot) {
       const auto vertex = static_cast<VertexId>(slot);
       if (labels[slot] != kNoId) {
-        slots_.emplace(labels[slot], vertex);
+        slots_.set(labels[slot], vertex);
       } else if (*links.row(vertex) >= 0 || links.parent(vertex) >= 0) {
         dead_.push_back(vertex);
       } else {
@@ -75,8 +73,8 @@ class Store {
   std::size_t room() const { return free_.size() + links.capacity - n_slots_; }
 
   VertexId slot_of(std::int64_t id) const {
-    const auto found = slots_.find(id);
-    return found == slots_.end() ? kNone : found->second;
+    const VertexId* const slot = slots_.find(id);
+    return slot == nullptr ? kNone : *slot;
   }
 
   // Begins an insertion: slots are taken, placed and published, then all of it is committed or
@@ -97,8 +95,8 @@ class Store {
     }
     renewed_[static_cast<std::size_t>(slot)] = 1;
     taken_.emplace_back(id, slot);
-    const auto [found, is_new] = slots_.try_emplace(id, slot);
-    if (!is_new) replaced_.push_back(std::exchange(found->second, slot));
+    const VertexId before = slots_.set(id, slot);
+    if (before != kNone) replaced_.push_back(before);
     n_live_ = slots_.size();
     return slot;
   }
@@ -128,7 +126,7 @@ class Store {
       }
     }
     kill(published);
-    for (const VertexId slot : replaced_) slots_[label(slot)] = slot;
+    for (const VertexId slot : replaced_) slots_.set(label(slot), slot);
     n_live_ = slots_.size();
     end();
   }
@@ -262,8 +260,7 @@ class Store {
   }
 
   void forget(std::int64_t id, VertexId slot) {
-    const auto found = slots_.find(id);
-    if (found != slots_.end() && found->second == slot) slots_.erase(found);
+    if (slot_of(id) == slot) slots_.erase(id);
     n_live_ = slots_.size();
   }
 
@@ -286,7 +283,7 @@ class Store {
   std::size_t next_renewed_ = 0;
   float longest_ = 0;      // squared length of the longest vector so far, for inner products
   VertexId root_ = kNone;  // of an empty graph, placed but not published
-  std::unordered_map<std::int64_t, VertexId> slots_;      // of live ids; under Python's lock
+  SlotsById slots_;        // of live ids; under Python's lock
   std::vector<std::pair<std::int64_t, VertexId>> taken_;  // by the insertion that is going on
   std::vector<VertexId> replaced_;                        // slots whose ids it gives to others
   std::vector<VertexId> dead_;                            // not adopted yet

@@ -187,9 +187,10 @@ def checked_ids(ids: object, n: int | None = None, *, is_distinct: bool = True) 
     if (wanted == -1).any():
         raise ValueError("expected ids other than -1 (no answer), got -1")
     if is_distinct:
-        values, counts = np.unique(wanted, return_counts=True)
-        if (counts > 1).any():
-            raise ValueError(f"expected distinct ids, got {named(values[counts > 1])} repeated")
+        ordered = np.sort(wanted)
+        repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+        if len(repeated):
+            raise ValueError(f"expected distinct ids, got {named(np.unique(repeated))} repeated")
     return wanted
 
 
