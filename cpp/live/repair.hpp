@@ -220,13 +220,22 @@ class Repair {
     links_.replace(vertex, chosen.data(), n);
   }
 
-  // Adds the nearest neighbours of a dead vertex to the candidates, and returns how many of them
-  // may take its place. A vertex that equals the dead one takes over its whole list.
-  std::size_t add_substitutes(VertexId vertex, VertexId gone, std::vector<VertexId>& ids) const {
-    const VertexId* const list = links_.row(gone);
-    std::vector<VertexId> near{gone};
+  void add_live_neighbors(VertexId vertex, std::vector<VertexId>& near) const {
+    const VertexId* const list = links_.row(vertex);
     for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
       if (is_live(list[i]) && !links_.is_copy(list[i])) near.push_back(list[i]);
+    }
+  }
+
+  // Adds the nearest neighbours of a dead vertex to the candidates, and returns how many of them
+  // may take its place. Dead neighbours are looked through. A vertex that equals the dead one takes
+  // over its whole list.
+  std::size_t add_substitutes(VertexId vertex, VertexId gone, std::vector<VertexId>& ids) const {
+    std::vector<VertexId> near{gone};
+    add_live_neighbors(gone, near);
+    const VertexId* const list = links_.row(gone);
+    for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
+      if (!is_live(list[i])) add_live_neighbors(list[i], near);
     }
     const auto& sorted = pruner_.look(vertex, near).candidates;
     const bool is_equal = !sorted.empty() && sorted.front().distance() == 0;

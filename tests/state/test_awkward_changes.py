@@ -30,6 +30,52 @@ def recall(index: RoutingIndex, queries: Vectors) -> float:
     return float(np.mean([np.isin(a, b).mean() for a, b in zip(found, truth, strict=True)]))
 
 
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_an_update_to_the_same_vectors_changes_nothing(metric: str) -> None:
+    """Ids whose vectors are given again stay in their slots; others of the same call move."""
+    vectors = drawn(800, 16)
+    index = RoutingIndex.build(vectors, metric, degree=12)
+    index.add(vectors[:1] + 1)
+    lists = index.graph.neighbors.copy()
+    index.update(np.arange(800), vectors)
+    np.testing.assert_array_equal(index.graph.neighbors, lists)
+    vectors[[3, 5]] += 1
+    index.update(np.arange(800), vectors)
+    assert len(index) == 801
+    found = index.search(vectors, 1, ef=100).ids[:, 0]
+    np.testing.assert_array_equal(found, np.arange(800))
+
+
+def test_all_vectors_get_other_ids() -> None:
+    """Vectors that are added again under other ids, before the old ones are deleted, stay joined.
+
+    A copy takes over the place of the vector that it equals, and its neighbours are copies too.
+    """
+    vectors, queries = drawn(2000, 24), drawn(200, 24, seed=1)
+    index = RoutingIndex.build(vectors)
+    n_scored = index.search(queries, 10, ef=64).n_routing.mean()
+    for begin in (2000, 4000, 6000):
+        before = index.ids
+        index.add(vectors, np.arange(begin, begin + 2000))
+        index.delete(before)
+        index.add(vectors[:1] + 9, [9])
+        index.delete([9])
+        check_structure(index)
+        assert recall(index, queries) > 0.97
+        assert index.search(queries, 10, ef=64).n_routing.mean() > 0.7 * n_scored
+
+
+def test_all_vectors_move_a_little() -> None:
+    """After an update of everything the graph is repaired, also in copies of the index."""
+    vectors, queries = drawn(2000, 24), drawn(200, 24, seed=1)
+    index = RoutingIndex.build(vectors)
+    index.update(np.arange(2000), vectors + np.float32(0.001))
+    assert recall(index, queries) > 0.97
+    assert index.search(queries, 10, ef=64).n_routing.mean() < 1500
+    index.compact()
+    assert recall(index, queries) > 0.97
+
+
 def test_single_additions_are_as_good_as_a_build() -> None:
     """An index that grew from nothing by single vectors has the recall of one that was built.
 
@@ -190,7 +236,7 @@ def test_progress_of_changes() -> None:
     index, seen = RoutingIndex.empty(4), list[tuple[int, int | None]]()
     vectors = drawn(2 * BATCH + 1, 4)
     ids = index.add(vectors, progress=lambda *each: seen.append(each))
-    index.update(ids[:3], vectors[:3], progress=lambda *each: seen.append(each))
+    index.update(ids[:3], vectors[:3] + 1, progress=lambda *each: seen.append(each))
     n = len(vectors)
     assert seen == [(0, n), (BATCH, n), (2 * BATCH, n), (n, n), (0, 3), (3, 3)]
     seen.clear()

@@ -41,7 +41,7 @@ assert index.search(old[:1], 1, ef=50).ids[0, 0] == added[0]
     [
         "index.add(rng.normal(size=(200_000, 32)), n_threads=1)",
         "index.add(np.tile(rng.normal(size=(20_000, 32)), (20, 1)), n_threads=2)",
-        "[index.update(np.arange(500), index.vectors(np.arange(500))) for _ in range(10_000)]",
+        "[index.update(np.arange(500), -index.vectors(np.arange(500))) for _ in range(10_000)]",
     ],
 )
 def test_an_interrupted_change_changes_nothing(call: str, seconds: float) -> None:

@@ -91,6 +91,7 @@ class Changing:
     ) -> None:
         """Replace vectors; if one of the ids is unknown or repeated, nothing is changed.
 
+        Vectors that are equal to those that the index has under their ids stay where they are.
         A search that runs meanwhile finds each id once, with the old vector or the new one. So the
         call waits for searches that are running, for up to a second; one that lasts longer may miss
         ids that are replaced.
@@ -109,8 +110,10 @@ class Changing:
             return
         self._check_encodes()
         with self._current.living(len(rows)) as living:
-            _slots_of(living, wanted)  # refuses unknown ids
-            living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
+            is_new = living.differ(_slots_of(living, wanted), rows)
+            if is_new.any():
+                rows, wanted = rows[is_new], wanted[is_new]
+                living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
 
     def _check_encodes(self) -> None:
         """Refuse spaces into which new vectors cannot be mapped."""

@@ -184,6 +184,11 @@ class Living:
         """Live slots, ascending."""
         return np.flatnonzero(self.labels[: self.store.n_slots] != -1)
 
+    def differ(self, slots: Slots, vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
+        """Which vectors [n, dim] are not those of slots [n], as the index stores them."""
+        known = self.base.rows[slots, : self.base.dim]
+        return np.asarray((known != vectors.astype(known.dtype)).any(axis=1))
+
     def insert(
         self,
         vectors: NDArray[np.float32],
@@ -220,6 +225,8 @@ class Living:
                 self.store.roll_back()
                 self._note(None, 0)  # filters may have seen the slots
                 raise
+        if replaces:
+            self.repair_beyond(MAX_DEAD_AFTER_DELETION, n_threads)
 
     def _insert_batch(
         self, vectors: NDArray[np.float32], ids: NDArray[np.int64], n_threads: int
@@ -257,6 +264,13 @@ class Living:
         """Remove dead slots from the graph, as far as searches that are running permit."""
         with self._step:
             self.store.repair(self._exact, alpha=REPAIR_ALPHA, n_threads=n_threads)
+
+    def repair_fully(self) -> None:
+        """Remove dead slots from all lists; waits for searches that are running."""
+        if self.store.n_dead > MIN_REPAIRED:
+            with self._step:
+                self.store.await_searches(MAX_WAIT)
+            self.repair()
 
     def _note(self, added: NDArray[np.int64] | None, n: int) -> None:
         """Count a change of n vectors; `added` has their ids if they are new ones, or is None."""

@@ -155,6 +155,7 @@ def dense_state(state: IndexState) -> IndexState:
     living = state.living
     assert living is not None
     living.mend_tree()
+    living.repair_fully()
     live = living.live()
     rows_of_slots = np.full(len(living.labels), -1, dtype=np.int32)
     rows_of_slots[live] = np.arange(len(live), dtype=np.int32)
