@@ -26,8 +26,10 @@ OPTIONS = LearnOptions(k=K, dim=DIM, recall=RECALL, steps=80, batch_size=200, n_
 
 
 def graph() -> RoutingIndex:
-    """A graph over 4,000 words."""
-    return RoutingIndex.build(words().base, degree=8, ef_construction=60, entry=0, refine=False)
+    """An NSW graph over 4,000 words, on which learning pays at a small degree."""
+    return RoutingIndex.build(
+        words().base, graph="nsw", degree=8, ef_construction=60, entry=0, refine=False
+    )
 
 
 @pytest.fixture(scope="module")
