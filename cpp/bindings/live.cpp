@@ -103,7 +103,7 @@ void renew(PyStore& self, std::size_t n, const PyRows& exact, const InsertOption
            std::size_t n_threads) {
   Store& store = self.store();
   const Rows& rows = exact_in(exact, store);
-  const InsertOptions how = checked(options, store.links.width);
+  const InsertOptions& how = checked(options, store.links.width);
   uninterrupted([&](Pulse& pulse) { store.renew(n, rows, how, n_threads, pulse); });
 }
 

@@ -107,12 +107,7 @@ class Repair {
   // Live vertices near a vertex, the nearest first: its neighbours, and those of its parent.
   std::vector<VertexId> hosts(VertexId vertex) const {
     std::vector<VertexId> ids;
-    for (const VertexId from : {vertex, links_.parent(vertex)}) {
-      const VertexId* const list = links_.row(from);
-      for (std::size_t i = 0; i < links_.width && list[i] >= 0; ++i) {
-        if (is_live(list[i]) && !links_.is_copy(list[i])) ids.push_back(list[i]);
-      }
-    }
+    for (const VertexId from : {vertex, links_.parent(vertex)}) add_live_neighbors(from, ids);
     const auto& sorted = pruner_.look(vertex, ids).candidates;
     ids.resize(sorted.size());
     std::transform(sorted.begin(), sorted.end(), ids.begin(), [](auto one) { return one.id(); });
