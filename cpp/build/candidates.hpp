@@ -47,6 +47,14 @@ class Finder {
   Rows exact;
   std::size_t ef = 0;  // beam width
 
+  // The graph, entered at the neighbours of a vertex.
+  GraphView from_neighbors(VertexId vertex) const {
+    GraphView own = graph;
+    own.entries = graph.bottom.row(static_cast<std::size_t>(vertex));
+    own.n_entries = graph.bottom.width;
+    return own;
+  }
+
   // Calls take(i, scorer, best) for every vertex i < n sought: `best` are the `ef` best visited
   // that are not copies. Two walks at a time per thread. `start(i)` gives the view of the graph
   // whose entries the walk starts from; the vertex itself is not visited.

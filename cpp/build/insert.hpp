@@ -70,12 +70,7 @@ class Inserter {
     const Pruner pruner(exact, options.alpha, longest);
     const Finder finder{whole_graph(), links.copies, walked, exact, options.ef};
     const std::vector<const float*> queries(vertices.size(), nullptr);
-    const auto start = [&](std::size_t i) {
-      GraphView own = finder.graph;
-      own.entries = links.row(vertices[i]);
-      own.n_entries = links.width;
-      return own;
-    };
+    const auto start = [&](std::size_t i) { return finder.from_neighbors(vertices[i]); };
     std::vector<std::vector<VertexId>> lists(vertices.size());
     finder.find({vertices.data(), queries.data(), vertices.size()}, n_threads, pulse, start,
                 [&](std::size_t i, Scorer&, std::vector<Key>& best) {

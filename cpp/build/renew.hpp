@@ -15,12 +15,7 @@ inline void renew_lists(const Finder& finder, const Pruner& pruner, const Sought
                         std::size_t n_candidates, std::size_t degree, std::size_t n_threads,
                         VertexId* lists, Pulse& pulse) {
   const Adjacency& bottom = finder.graph.bottom;
-  const auto start = [&](std::size_t i) {
-    GraphView own = finder.graph;
-    own.entries = bottom.row(static_cast<std::size_t>(sought.vertices[i]));
-    own.n_entries = bottom.width;
-    return own;
-  };
+  const auto start = [&](std::size_t i) { return finder.from_neighbors(sought.vertices[i]); };
   finder.find(sought, n_threads, pulse, start,
               [&](std::size_t i, Scorer&, const std::vector<Key>& best) {
                 const std::size_t n = std::min(n_candidates, best.size());
