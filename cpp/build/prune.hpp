@@ -70,8 +70,6 @@ class Closeup {
   // then the nearest by distance are those with the largest inner products.
   void look(const Rows& rows, ScoreRows score, float longest, VertexId vertex,
             std::vector<VertexId>& ids) {
-    std::sort(ids.begin(), ids.end());
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     std::erase_if(ids, [vertex](VertexId id) { return id < 0 || id == vertex; });
     score_ = score;
     width_ = rows.width + (rows.kind == ScoreKind::inner_product ? kLanes : 0);
@@ -87,6 +85,9 @@ class Closeup {
     candidates.resize(n);
     for (std::size_t i = 0; i < n; ++i) candidates[i] = {make_key(scores_[i], ids[i]), places_[i]};
     std::sort(candidates.begin(), candidates.end());
+    const auto is_repeated = [](const Candidate& a, const Candidate& b) { return a.key == b.key; };
+    candidates.erase(std::unique(candidates.begin(), candidates.end(), is_repeated),
+                     candidates.end());
   }
 
   // Chooses neighbours by the rule above: first all candidates that are kept, then others until

@@ -332,12 +332,13 @@ class Walk {
     for (std::size_t i = 0; i < width && n < allowed; ++i) {
       const VertexId id = load_id(neighbors + i);
       if (id < 0) break;
-      if (!visited.insert(id)) continue;
-      const VertexId place = place_of(i, id);
-      rows.prefetch(place);
-      tracer_.prefetch(id);
       fresh[n] = id;
-      places[n++] = place;
+      places[n] = place_of(i, id);
+      n += visited.insert(id);  // no branch: whether a vertex is new cannot be predicted
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      rows.prefetch(places[i]);
+      tracer_.prefetch(fresh[i]);
     }
     n_fresh_ = n;
     rows_ = &rows;
