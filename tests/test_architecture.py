@@ -22,11 +22,13 @@ LAYERS = (
     {"models"},
     {"training"},
     {"state"},
+    {"explain"},
     {"index"},
     {"recipe"},
     {"interop"},
     {"evaluation"},
     {"reproduce"},
+    {"serve"},
     {"cli"},
     {"__init__", "__main__"},
 )
