@@ -6,7 +6,8 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs sanitize tsan fuzz crash profile paper-smoke clean
+.PHONY: FORCE demo test lint format stubs sanitize tsan fuzz crash profile paper-smoke wheel wheel-test \
+  cross clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -98,12 +99,43 @@ profile: $(VENV)/core
 	  -C cmake.build-type=RelWithDebInfo -C build-dir=build/profile .
 	$(BIN)/python tests/run_against.py $(PROFILED) benchmarks/time_spent.py $(DATA)
 
+# An archive of the sources, and wheels made from it, in dist/: one for Python 3.11, and one with the
+# stable ABI for 3.12 and later. The core is compiled by zig, which links for a glibc of 2018;
+# auditwheel checks that and names the wheels.
+ABI3_PYTHON ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.12.*/bin/python3.12) python3.12)
+GLIBC := 2.28
+MACHINE := $(shell uname -m)
+WHEEL_BIN := build/wheels/abi3/bin
+ZIG = $(shell $(BIN)/python -c "import pathlib, ziglang; print(pathlib.Path(ziglang.__file__).with_name('zig'))")
+wheel: $(VENV)/core
+	rm -rf dist build/wheels
+	$(BIN)/python -m build --quiet --sdist --no-isolation --outdir dist .
+	$(ABI3_PYTHON) -m venv build/wheels/abi3
+	$(WHEEL_BIN)/pip install --quiet -c constraints.txt scikit-build-core nanobind ninja
+	for pip in $(BIN)/pip $(WHEEL_BIN)/pip; do \
+	  CXX="$(ZIG) c++ -target $(MACHINE)-linux-gnu.$(GLIBC)" $$pip wheel --quiet --no-deps \
+	    --no-build-isolation --wheel-dir build/wheels dist/*.tar.gz || exit 1; \
+	done
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \
+	  --plat manylinux_$(subst .,_,$(GLIBC))_$(MACHINE) build/wheels/*.whl
+	ls -l dist
+
+# The wheels of dist/ in clean environments of every Python that there is, without a compiler, on
+# emulated processors without AVX-512 and without AVX2 (Debian has the emulator in qemu-user); the
+# archive of the sources without network; every order of import beside torch.
+wheel-test: $(VENV)/core
+	L2ROUTE_WHEELS=dist $(BIN)/pytest tests/packaging -rs
+
+# The core compiled and linked for the systems that there are wheels for.
+cross: $(VENV)/core
+	$(BIN)/python tests/packaging/cross.py
+
 # The core is built without isolation, to be built again fast. hnswlib and annoy come as sources that
 # need it, so they are installed before.
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt "scikit-build-core>=0.11" nanobind ninja \
+	$(BIN)/pip install --quiet -c constraints.txt "scikit-build-core>=1.0" nanobind ninja \
 	  hnswlib annoy
 	touch $@
 

@@ -2,5 +2,5 @@
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra of pyproject.toml, in l2route's source directory."""
-    return f'pip install ".[{extra}]"'
+    """The command that installs an extra of pyproject.toml beside the installed package."""
+    return f'pip install "l2route[{extra}]"'

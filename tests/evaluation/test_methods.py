@@ -172,7 +172,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     (entry,) = select("sota", ["annoy"])
     with pytest.raises(ImportError) as caught:
         entry.make(0, 1.0)
-    assert str(caught.value) == "No module named 'annoy'; pip install \".[bench]\""
+    assert str(caught.value) == "No module named 'annoy'; pip install \"l2route[bench]\""
 
 
 def test_an_unknown_method_is_refused() -> None:

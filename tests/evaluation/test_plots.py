@@ -210,7 +210,7 @@ def test_success_starts_at_hop_zero() -> None:
 def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib the error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r'pip install "\.\[plots\]"'):
+    with pytest.raises(ImportError, match=r'pip install "l2route\[plots\]"'):
         draw_recall_against_budget(ROWS, "SIFT")
 
 

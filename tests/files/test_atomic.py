@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from l2route.files.atomic import is_partial, open_regular, replacing, size_of
+from l2route.files import atomic
+from l2route.files.atomic import is_partial, open_regular, replacing, size_of, sync
 
 
 def test_a_file_is_replaced_when_it_is_whole(tmp_path: Path) -> None:
@@ -104,3 +107,54 @@ def test_files_that_are_refused_are_closed(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="a named pipe"):
             open_regular(tmp_path / "pipe")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+FULL_SYNC = 51
+"""The value of F_FULLFSYNC on macOS."""
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"), [(None, ["full"]), (errno.ENOTSUP, ["full", "fsync"])], ids=["full", "none"]
+)
+def test_the_cache_of_the_disk_is_flushed_on_macos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None, calls: list[str]
+) -> None:
+    """Where fsync leaves data in the disk's cache, F_FULLFSYNC is used; fsync if it is missing."""
+    made = []
+
+    def full_sync(descriptor: int, command: int) -> None:
+        assert command == FULL_SYNC
+        made.append("full")
+        if error is not None:
+            raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(atomic.fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
+    monkeypatch.setattr(atomic.fcntl, "fcntl", full_sync)
+    monkeypatch.setattr(atomic.os, "fsync", lambda descriptor: made.append("fsync"))
+    sync(tmp_path)
+    assert made == calls
+
+
+def test_an_error_of_the_disk_is_not_hidden_on_macos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full flush that fails is an error."""
+
+    def full_sync(descriptor: int, command: int) -> NoReturn:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(atomic.fcntl, "F_FULLFSYNC", FULL_SYNC, raising=False)
+    monkeypatch.setattr(atomic.fcntl, "fcntl", full_sync)
+    with pytest.raises(OSError, match="Input/output"):
+        sync(tmp_path)
+
+
+def test_a_socket_is_refused_on_macos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of macOS for opening a socket becomes the message that others get."""
+
+    def refuse(name: str, flags: int) -> NoReturn:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(atomic.os, "open", refuse)
+    with pytest.raises(ValueError, match="got a socket"):
+        open_regular(tmp_path / "a.bin")

@@ -396,5 +396,5 @@ def test_hdf5_without_h5py_names_the_extra(tmp_path: Path, monkeypatch: pytest.M
     """Without h5py the error for an HDF5 file names the extra to install."""
     write_array(f"{tmp_path}/a.h5:x", np.ones((1, 1)))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r'pip install "\.\[hdf5\]"'):
+    with pytest.raises(ImportError, match=r'pip install "l2route\[hdf5\]"'):
         read_array(f"{tmp_path}/a.h5:x")

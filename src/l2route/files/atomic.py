@@ -18,6 +18,7 @@ _TOKEN_BYTES = 8
 _POLL_SECONDS = 0.01  # between two attempts to take a lock
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF)
 # errors of flock on file systems without locks; EBADF: NFS, for a read-only file
+_NO_FULL_SYNC = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)  # of file systems without it
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe",
@@ -85,9 +86,23 @@ def sync(path: Path) -> None:
     """Flush a file, or the entries of a directory, to disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        _flush(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush(descriptor: int) -> None:
+    """Flush an open file to disk. On macOS fsync ends before the disk has written its own cache."""
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
+    if full_sync is not None:
+        try:
+            fcntl.fcntl(descriptor, full_sync)
+        except OSError as error:
+            if error.errno not in _NO_FULL_SYNC:
+                raise
+        else:
+            return
+    os.fsync(descriptor)
 
 
 def is_partial(name: str, of: str) -> bool:
@@ -106,7 +121,7 @@ def open_regular(path: Path) -> BufferedReader:
         try:
             descriptor = os.open(name, flags | os.O_NONBLOCK)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # sockets cannot be opened
+            if error.errno in (errno.ENXIO, errno.EOPNOTSUPP):  # a socket, on Linux and on macOS
                 raise ValueError(f"{path}: expected a regular file, got a socket") from None
             raise
         return _kept_if_regular(path, descriptor)
