@@ -143,6 +143,12 @@ class Changing:
             return state.base.rows[slots, : state.base.dim].astype(np.float32)
 
     @property
+    def saved_version(self) -> str | None:
+        """Hash of the meta.json that the last save wrote or the load read; None without one."""
+        saved = self._current.saved
+        return None if saved is None else saved.version
+
+    @property
     def ids(self) -> Ids:
         """The ids of all vectors, in the order of the rows of `base` [n]."""
         return self._current.state.ids
