@@ -44,7 +44,7 @@ class Changing:
     ) -> Ids:
         """Add vectors to the index; if it fails, nothing is added.
 
-        The cost per vector is that of a search with a beam of 200 and of the lists that
+        The cost per vector is that of a search with a beam of 300 and of the lists that
         change. The first change after building, loading or learning copies the index once into
         buffers with room, and so does a change for which they are too small.
 
