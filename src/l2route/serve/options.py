@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 API_KEY = "L2ROUTE_API_KEY"
@@ -59,7 +59,7 @@ class ServeOptions:
     """Size at which the log is rotated, in millions of bytes."""
     log_files: int = 4
     """Files of the log that are kept, the current one included."""
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     """Key that changes need, in the header `Authorization: Bearer KEY`."""
 
     def __post_init__(self) -> None:
@@ -105,8 +105,8 @@ def descriptions() -> Mapping[str, str]:
         node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ServeOptions"
     )
     found = {}
-    for field, text in zip(made.body, made.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            found[ast.unparse(field.target)] = " ".join(str(ast.literal_eval(text.value)).split())
-    assert found.keys() == {field.name for field in fields(ServeOptions)}
+    for each, text in zip(made.body, made.body[1:], strict=False):
+        if isinstance(each, ast.AnnAssign) and isinstance(text, ast.Expr):
+            found[ast.unparse(each.target)] = " ".join(str(ast.literal_eval(text.value)).split())
+    assert found.keys() == {each.name for each in fields(ServeOptions)}
     return found
