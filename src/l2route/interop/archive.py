@@ -153,7 +153,6 @@ def _write(archive: Archive, lines: list[str]) -> str:
         "kind": archive.kind,
         "metric": archive.metric,
         "index": archive.index_name,
-        "n_documents": len(lines),
         "checksum": _hash(body),
     }
     first = (json.dumps(header) + "\n").encode()
@@ -177,14 +176,21 @@ def _read(path: Path) -> Archive:
     if header.get("checksum") != _hash(body):
         raise ValueError(f"{file}: expected the content of its checksum, got a damaged file")
     name = header.get("index")
-    if header.get("metric") not in METRICS or not (name is None or _INDEX_NAME.fullmatch(name)):
+    is_known = name is None or _INDEX_NAME.fullmatch(str(name)) is not None
+    if header.get("metric") not in METRICS or not is_known:
         raise ValueError(f"{file}: expected a metric and an index directory, got {header}")
-    entries = {}
-    for line in body.splitlines():
-        id_, document, record = json.loads(line)
-        entries[int(id_)] = Entry(str(document), dict(record))
+    try:
+        entries = dict(map(_parsed, body.splitlines()))
+    except (ValueError, TypeError):
+        raise ValueError(f"{file}: expected [id, name, record] in each line, got others") from None
     version = _hash(first + b"\n")
     return Archive(path, str(header.get("kind")), header["metric"], entries, name, version)
+
+
+def _parsed(line: bytes) -> tuple[int, Entry]:
+    """The id and the document of a line."""
+    id_, name, record = json.loads(line)
+    return int(id_), Entry(str(name), dict(record))
 
 
 def _version_of(path: Path) -> str | None:
