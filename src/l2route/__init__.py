@@ -2,6 +2,7 @@
 
 from importlib.metadata import version
 
+from l2route.data.labels import Labels
 from l2route.index import RoutingIndex, load
 from l2route.interop.faiss_export import to_faiss
 from l2route.interop.faiss_import import from_faiss
@@ -10,6 +11,7 @@ from l2route.recipe.build import build
 from l2route.search.result import SearchResult
 
 __all__ = [
+    "Labels",
     "RoutingIndex",
     "SearchResult",
     "build",

@@ -1,4 +1,7 @@
-"""Vectors for the tests of imports."""
+"""Vectors for the tests of imports, and how coroutines are run."""
+
+import asyncio
+from inspect import iscoroutinefunction
 
 import numpy as np
 import pytest
@@ -17,3 +20,13 @@ def vectors() -> NDArray[np.float32]:
 def queries() -> NDArray[np.float32]:
     """Queries [50, 10]."""
     return QUERIES
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests that are coroutines: LangChain's suite has some, without a mark for a plugin."""
+    if not iscoroutinefunction(pyfuncitem.function):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

@@ -18,6 +18,7 @@ from l2route.cli.export import export
 from l2route.cli.learn import learn
 from l2route.cli.maintain import calibrate, compress, info, refine, renumber
 from l2route.cli.query import evaluate, search
+from l2route.cli.serve import serve
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
@@ -50,6 +51,7 @@ for command in (
     learn,
     search,
     evaluate,
+    serve,
     add,
     delete,
     update,

@@ -25,6 +25,8 @@ from l2route.extras import install
 from l2route.files.atomic import open_regular, replacing, size_of
 from l2route.files.finite import first_nonfinite_row
 from l2route.files.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
+from l2route.files.query_log import SUFFIX as _LOG
+from l2route.files.query_log import read_query_log
 
 _F4, _I4 = np.dtype("<f4"), np.dtype("<i4")
 _U1, _I1 = np.dtype("u1"), np.dtype("i1")
@@ -33,7 +35,8 @@ _BINS: dict[str, np.dtype[Any]] = {".fbin": _F4, ".u8bin": _U1, ".i8bin": _I1}
 _HDF5 = (".hdf5", ".h5")
 
 SUFFIXES: tuple[str, ...] = (*_VECS, *_BINS, ".npy", ".npz", *_HDF5)
-"""File name endings that `read_array` and `write_array` understand."""
+"""File name endings that `read_array` and `write_array` understand. Logs of queries that a server
+wrote (.log) are read too, with the files that were rotated."""
 
 _MAX_DIM = 1_000_000  # a larger dimension means that the bytes are not a header
 _CHUNK_VALUES = 1 << 20  # values (or bytes) handled at a time, to bound memory
@@ -52,10 +55,12 @@ def read_array(source: str | Path, *, mmap: bool = False, n_axes: int = 2) -> ND
         Array [n, d] of finite numbers, or [n] of integers or booleans.
     """
     path, key = locate(source)
-    _check_file(path)
+    _check_file(path, (*SUFFIXES, _LOG))
     suffix = path.suffix.lower()
     if suffix in _VECS:
         array = _map_vecs(path, _VECS[suffix])
+    elif suffix == _LOG:
+        array = read_query_log(path)
     elif suffix in _BINS:
         array = _map_bin(path, _BINS[suffix])
     elif suffix == ".npy":
@@ -184,19 +189,19 @@ def locate(source: str | Path) -> tuple[Path, str | None]:
     return Path(source), None
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
     n_bytes = size_of(path)
-    _check_suffix(path)
-    if n_bytes == 0:
+    _check_suffix(path, suffixes)
+    if n_bytes == 0 and path.suffix.lower() != _LOG:  # the current file of a log may be new
         raise ValueError(f"{path}: expected vectors, got an empty file")
 
 
-def _check_suffix(path: Path) -> str:
+def _check_suffix(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"{path}: expected one of {' '.join(SUFFIXES)}, got {suffix or 'none'!r}")
+    if suffix not in suffixes:
+        raise ValueError(f"{path}: expected one of {' '.join(suffixes)}, got {suffix or 'none'!r}")
     return suffix
 
 

@@ -24,7 +24,7 @@ from l2route.search.vertex_map import VertexMap
 
 @runtime_checkable
 class RoutingModel(Protocol):
-    """Scores vertex v for query q by ⟨vertices()[0][v], queries(q)⟩ + vertices()[1][v]."""
+    """Scores vertex v for query q by `⟨vertices()[0][v], queries(q)⟩ + vertices()[1][v]`."""
 
     def vertices(self) -> tuple[Tensor, Tensor]:
         """Vectors [n, width] and biases [n] of all vertices; constants need no gradient."""

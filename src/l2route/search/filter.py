@@ -144,9 +144,9 @@ def filter_of(where: object, slots: Slots) -> Filter:
         expected = "a filter, a boolean array over rows or an array of ids"
         raise ValueError(f"expected {expected}, got shape {list(given.shape)}")
     if given.dtype.kind == "b":
-        return _of_ids(_ids_of_mask(given, slots))
+        return filter_of_ids(_ids_of_mask(given, slots))
     if len(given) == 0:
-        return _of_ids(np.zeros(0, dtype=np.int64))
+        return filter_of_ids(np.zeros(0, dtype=np.int64))
     if given.dtype.kind not in "iu":
         raise ValueError(f"expected a filter of booleans or integer ids, got dtype {given.dtype}")
     ids = np.unique(given)
@@ -156,7 +156,7 @@ def filter_of(where: object, slots: Slots) -> Filter:
     unknown = slots.slots_of(ids) < 0
     if unknown.any():
         raise ValueError(f"expected ids of the index, got {ids[unknown][0]}")
-    return _of_ids(ids)
+    return filter_of_ids(ids)
 
 
 def filters_of(where: object, slots: Slots) -> list[Filter]:
@@ -184,8 +184,8 @@ def _ids_of_mask(mask: Mask, slots: Slots) -> Ids:
     return np.sort(ids[mask])
 
 
-def _of_ids(ids: Ids) -> Filter:
-    """The vectors with these ids, ascending."""
+def filter_of_ids(ids: Ids) -> Filter:
+    """The vectors with these ids, ascending; ids that the index does not have pass nothing."""
 
     def evaluate(slots: Slots) -> Words:
         found = slots.slots_of(ids)

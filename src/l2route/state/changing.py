@@ -44,7 +44,7 @@ class Changing:
     ) -> Ids:
         """Add vectors to the index; if it fails, nothing is added.
 
-        The cost per vector is that of a search with a beam of 200 and of the lists that
+        The cost per vector is that of a search with a beam of 300 and of the lists that
         change. The first change after building, loading or learning copies the index once into
         buffers with room, and so does a change for which they are too small.
 
@@ -141,6 +141,12 @@ class Changing:
         with state.reading():
             slots = _slots_of(state.living, wanted)
             return state.base.rows[slots, : state.base.dim].astype(np.float32)
+
+    @property
+    def saved_version(self) -> str | None:
+        """Hash of the meta.json that the last save wrote or the load read; None without one."""
+        saved = self._current.saved
+        return None if saved is None else saved.version
 
     @property
     def ids(self) -> Ids:

@@ -39,6 +39,8 @@ N_CANDIDATES = 300
 RENEWED = 4
 """Vertices that get new neighbours for every vector that is added, one after another. Without it,
 what is added and deleted makes the graph worse."""
+RENEWED_TOGETHER = 32
+"""Vertices that are renewed at a time, at least: few walks keep neither threads nor memory busy."""
 EF_RENEWAL = 48
 """Beam width of the walks that find new neighbours, and number of candidates."""
 TRIM_ALPHA = 1.1
@@ -108,6 +110,7 @@ class Living:
         self.arrays, self.entries, self.counts = arrays, entries, counts
         self.labels: NDArray[np.int64] = arrays["labels"]
         self._step = Step()
+        self._n_to_renew = 0
         self._additions: tuple[tuple[int, NDArray[np.int64]], ...] = ()  # versions and new ids
         self.store = _core.Store(
             lists=arrays["neighbors"],
@@ -238,7 +241,10 @@ class Living:
         for space in self.spaces[1:]:
             self._encode(space, slots)
         self.store.publish(slots, ids, options=self._inserting, **how)
-        self.store.renew(RENEWED * len(slots), options=self._renewing, **how)
+        self._n_to_renew += RENEWED * len(slots)
+        if self._n_to_renew >= RENEWED_TOGETHER:
+            self.store.renew(self._n_to_renew, options=self._renewing, **how)
+            self._n_to_renew = 0
 
     def _encode(self, space: RoutingSpace, slots: Slots) -> None:
         """Write the routing vectors and biases of new slots, whose lists are known."""

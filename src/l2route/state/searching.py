@@ -10,6 +10,7 @@ from l2route.search.filter import Filter, filter_of, filters_of
 from l2route.search.limits import Limits, check_ef
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher, check_queries, check_threads
+from l2route.search.setting import Setting
 from l2route.search.stream import RadiusResult, Stream, check_radii
 from l2route.state.current import Current
 from l2route.state.plan import Asked, IndexPlan
@@ -193,6 +194,16 @@ class Searching:
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
         return self._current.dense().rows_of(ids)
+
+    @property
+    def space_names(self) -> tuple[str, ...]:
+        """Names of the routing spaces: the original one first, the default one last."""
+        return tuple(self._current.state.searchers)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Settings measured so far."""
+        return tuple(self._current.state.settings.values())
 
     def searcher(self, space: str | None = None) -> Searcher:
         """The searcher of a space; by default that of the last space."""

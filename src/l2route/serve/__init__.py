@@ -1,0 +1,1 @@
+"""An HTTP server over an index."""

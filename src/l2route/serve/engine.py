@@ -1,0 +1,204 @@
+"""Engine: the parts of a server that answer requests, and what they have in common."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import numpy as np
+from fastapi import HTTPException
+from numpy.typing import NDArray
+
+from l2route.files.meta import META
+from l2route.files.query_log import QueryLog
+from l2route.search.result import SearchResult
+from l2route.serve.batcher import Ask, Batcher, ClosedError, QueueFullError, Rows
+from l2route.serve.connections import Connections
+from l2route.serve.metrics import Metrics
+from l2route.serve.options import ServeOptions
+from l2route.serve.served import ReloadError, Served
+from l2route.serve.writer import StaleError, UnsavedError, Writer
+
+LOG = logging.getLogger("l2route.serve")
+MAX_SETTINGS = 64
+"""Pairs of recall and k that requests may have measured, beside those that the index has."""
+WARM_K = 10
+"""Answers for which the default recall is measured when a server starts."""
+RETRY = {"Retry-After": "1"}
+T = TypeVar("T")
+
+
+class Engine:
+    """Searches, changes, metrics and the log of a server.
+
+    Args:
+        served: the index.
+        options: limits, time-outs and what is logged.
+    """
+
+    def __init__(self, served: Served, options: ServeOptions) -> None:
+        self.served, self.options = served, options
+        self.connections = Connections(options.max_connections, options.timeout)
+        self.batcher = Batcher(
+            served,
+            n_workers=options.n_threads,
+            max_queue=options.max_queue,
+            max_batch=options.max_batch,
+            on_searched=self._note,
+        )
+        self.writer = Writer(
+            served,
+            max_queue=options.max_queue,
+            save_seconds=options.save_seconds,
+            follows=options.reload,
+            on_failure=lambda work: self.metrics.failures.labels(work).inc(),
+        )
+        self.metrics = Metrics(
+            served, lambda: self.batcher.n_waiting, lambda: self.writer.n_waiting
+        )
+        self._log: QueryLog | None = None
+        self._measured: set[tuple[float, int, str | None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self.is_ready = False
+
+    async def start(self) -> None:
+        """Start the threads, open the log and measure the default recall."""
+        options = self.options
+        if options.log_queries is not None:
+            self._log = QueryLog(
+                options.log_queries,
+                self.served.index.dim,
+                sample=options.log_sample,
+                max_bytes=int(options.log_mb * 1e6),
+                n_files=options.log_files,
+            )
+        if options.recall is not None:
+            await asyncio.to_thread(self.served.index.setting, options.recall, WARM_K)
+        self.batcher.start()
+        self.writer.start()
+        if options.reload:
+            self._watching = asyncio.create_task(self._watch())
+        self.is_ready = True
+
+    async def close(self) -> None:
+        """Finish what was taken, save what has changed, and end the threads."""
+        self.is_ready = False
+        if self._watching is not None:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+        await asyncio.to_thread(self.batcher.close)
+        await asyncio.to_thread(self.writer.close)
+        if self._log is not None:
+            self._log.close()
+
+    async def search(
+        self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None
+    ) -> SearchResult:
+        """Answer checked queries [n, dim] within the time that a request has."""
+        if ask.recall is not None:
+            self._check_setting(ask)
+        try:
+            async with asyncio.timeout(self.options.timeout):
+                return await self.batcher.search(rows, ask, where)
+        except TimeoutError:
+            self.metrics.rejected.labels("timeout").inc()
+            expected = f"expected an answer within {self.options.timeout:g} s, got none"
+            raise HTTPException(503, expected, headers=RETRY) from None
+        except (QueueFullError, ClosedError, ValueError) as error:
+            raise self._refusal(error) from None
+
+    async def change(self, work: Callable[[], T]) -> T:
+        """Make a change; when it returns, the change is made, and saved unless that is put off."""
+        return await self._written(lambda: self.writer.change(work, self.options.timeout))
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run other work in the thread that makes changes."""
+        return await self._written(lambda: self.writer.call(work, self.options.timeout))
+
+    async def _written(self, begin: Callable[[], asyncio.Future[T]]) -> T:
+        try:
+            return await begin()
+        except (
+            QueueFullError,
+            ClosedError,
+            StaleError,
+            ReloadError,
+            UnsavedError,
+            TimeoutError,
+            ValueError,
+            OSError,
+        ) as error:
+            raise self._refusal(error) from None
+
+    def _refusal(self, error: Exception) -> HTTPException:
+        """The answer to a request that was refused."""
+        if isinstance(error, QueueFullError):
+            self.metrics.rejected.labels("queue").inc()
+            return HTTPException(429, str(error), headers=RETRY)
+        if isinstance(error, (StaleError, ReloadError)):
+            return HTTPException(409, str(error))
+        if isinstance(error, ValueError):
+            return HTTPException(422, str(error))
+        return HTTPException(503, str(error), headers=RETRY)
+
+    def _check_setting(self, ask: Ask) -> None:
+        """Refuse recalls beyond a number of them: each has to be measured, and is kept."""
+        assert ask.recall is not None
+        key = (ask.recall, ask.k, ask.space)
+        if key in self._measured:
+            return
+        index = self.served.index
+        space = ask.space or index.space_names[-1]
+        known = {(each.target, each.k, each.space) for each in index.settings}
+        if (ask.recall, ask.k, space) not in known and len(self._measured) >= MAX_SETTINGS:
+            expected = f"at most {MAX_SETTINGS} recalls and values of k since the server started"
+            raise HTTPException(422, f"expected {expected}, got another: {ask.recall}, k={ask.k}")
+        self._measured.add(key)
+
+    def _note(self, ask: Ask, rows: Rows, result: SearchResult) -> None:
+        """Count a search, and log its queries; called by workers."""
+        metrics = self.metrics
+        metrics.batches.observe(len(rows))
+        metrics.queries.labels(limit_of(ask)).inc(len(rows))
+        metrics.scored.inc(int(result.n_routing.sum()) + int(result.n_rerank.sum()))
+        if self._log is not None:
+            try:
+                metrics.logged.inc(self._log.append(rows))
+            except (OSError, ValueError):
+                metrics.failures.labels("log").inc()
+
+    async def _watch(self) -> None:
+        """Serve newer saves as they come."""
+        path = self.served.path / META
+        seen = None
+        while True:
+            await asyncio.sleep(self.options.reload_seconds)
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            found = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if found == seen:
+                continue
+            try:
+                await self.writer.call(self.served.reload, self.options.timeout)
+            except (ReloadError, QueueFullError, ClosedError, TimeoutError) as error:
+                self.metrics.failures.labels("reload").inc()
+                LOG.warning("%s", error)
+            seen = found
+
+
+def limit_of(ask: Ask) -> str:
+    """What ends the walks of a search, as a label of metrics."""
+    if ask.recall is not None:
+        return f"recall {ask.recall:g}"
+    budget, ef, slack, _ = ask.limits
+    if slack is not None:
+        return "slack"
+    if ef is not None:
+        return "ef"
+    return "default" if budget is None else "budget"

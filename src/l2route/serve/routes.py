@@ -1,0 +1,199 @@
+"""Routes of the server: search, changes, and what is known about the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import Depends, FastAPI, HTTPException, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import ClientDisconnect
+
+from l2route.serve.access import check_of
+from l2route.serve.answers import write_answers
+from l2route.serve.bodies import Change, read_add, read_delete, read_search, read_update
+from l2route.serve.engine import Engine
+from l2route.serve.media import accepted, media_of
+from l2route.serve.messages import Changed
+from l2route.serve.schema import describe_changes, describe_search, responses
+
+LARGE_BODY = 100_000
+"""Bytes of a body from which it is read outside of the event loop."""
+LARGE_ANSWER = 10_000
+"""Answers of a request from which they are written outside of the event loop."""
+T = TypeVar("T")
+
+
+def add_search(app: FastAPI, engine: Engine) -> None:
+    """Add the route of searches."""
+    options, served = engine.options, engine.served
+
+    @app.post("/search", **describe_search(served.index.dim, options))
+    async def search(request: Request) -> Response:
+        """Find the k nearest neighbours of each query.
+
+        A JSON body has the queries and what is asked for. A body of npy (an array [n, dim]) or of
+        an Arrow stream (a column `vector`) has the queries only; what is asked for is in the query
+        string, where ids are separated by commas. The answer has the type of the body unless
+        `Accept` names another. npy: an array [n, k] with the fields `id` and `distance`. Arrow:
+        columns `ids`, `distances` and `labels`. Ids in `where` that the index does not have are
+        ignored.
+        """
+        media = media_of(request.headers.get("content-type"))
+        wanted = accepted(request.headers.get("accept"), media)
+        body, query = await _body_of(request), request.query_params
+        asked = await _outside(
+            len(body) > LARGE_BODY,
+            lambda: read_search(media, body, query, served.index.dim, options),
+        )
+        result = await engine.search(*asked)
+        content = await _outside(
+            result.ids.size > LARGE_ANSWER, lambda: write_answers(wanted, result, served.labels)
+        )
+        return Response(content, media_type=wanted)
+
+
+def add_changes(app: FastAPI, engine: Engine) -> None:
+    """Add the routes that change the index."""
+    options, served = engine.options, engine.served
+    check = [Depends(check_of(options))]
+    dim = served.index.dim
+
+    async def changed(work: Callable[[], Any]) -> Changed:
+        name = work.__name__
+        ids = await engine.change(work)
+        engine.metrics.changed.labels(name).inc(len(ids))
+        saved = engine.writer.saves_at_once
+        return Changed(ids=ids.tolist(), n_vectors=len(served.index), saved=saved)
+
+    @app.post("/add", dependencies=check, **describe_changes("add", dim, options))
+    async def add(request: Request) -> Changed:
+        """Add vectors under ids that the index does not have; all or none.
+
+        Arrow: columns `vector`, and optionally `id` and `label`. npy: vectors [n, dim] alone. With
+        `saved` true the change survives a crash.
+        """
+        given: Change = await _read_change(request, read_add, engine)
+
+        def add() -> Any:
+            return served.add(given.vectors, given.ids, given.labels)
+
+        return await changed(add)
+
+    @app.post("/update", dependencies=check, **describe_changes("update", dim, options))
+    async def update(request: Request) -> Changed:
+        """Give ids of the index new vectors; all or none. Arrow: columns `id` and `vector`."""
+        given: Change = await _read_change(request, read_update, engine)
+        assert given.ids is not None
+        ids = given.ids
+
+        def update() -> Any:
+            return served.update(ids, given.vectors)
+
+        return await changed(update)
+
+    @app.post("/delete", dependencies=check, **describe_changes("delete", dim, options))
+    async def delete(request: Request) -> Changed:
+        """Delete vectors by their ids; all or none. Arrow: a column `id`; npy: ids [n]."""
+        ids = await _read_change(request, read_delete, engine)
+
+        def delete() -> Any:
+            return served.delete(ids)
+
+        return await changed(delete)
+
+
+def add_upkeep(app: FastAPI, engine: Engine) -> None:
+    """Add the routes that save and reload the index."""
+    served = engine.served
+    check = [Depends(check_of(engine.options))]
+
+    @app.post("/save", dependencies=check, responses=responses(401, 403, 409, 429, 503))
+    async def save() -> dict[str, int]:
+        """Save what has changed; afterwards it survives a crash."""
+        await engine.change(lambda: None)
+        await engine.call(lambda: served.save() if served.has_changes else None)
+        return {"n_vectors": len(served.index)}
+
+    @app.post("/reload", dependencies=check, responses=responses(401, 403, 409, 429, 503))
+    async def reload() -> dict[str, bool | int]:
+        """Serve the newer save of the index, if there is one, with the changes made here."""
+        is_newer = await engine.call(served.reload)
+        return {"reloaded": is_newer, "n_vectors": len(served.index)}
+
+
+def add_status(app: FastAPI, engine: Engine) -> None:
+    """Add the routes that tell how the server is."""
+    served, options = engine.served, engine.options
+
+    @app.get("/info")
+    async def info() -> dict[str, Any]:
+        """Size, metric, spaces and settings of the index, and the limits of the server."""
+        index = served.index
+        settings = [
+            {"space": each.space, "k": each.k, "recall": each.target, "measured": each.recall}
+            for each in index.settings
+            if each.share == 1.0
+        ]
+        return {
+            "n_vectors": len(index),
+            "dim": index.dim,
+            "metric": index.searcher().base.metric,
+            "spaces": list(index.space_names),
+            "settings": settings,
+            "n_bytes": index.n_bytes,
+            "labelled": served.labels is not None,
+            "saves_at_once": engine.writer.saves_at_once,
+            "unsaved_changes": served.has_changes,
+            "n_reloads": served.n_reloads,
+            "default_recall": options.recall,
+            "max_k": options.max_k,
+            "max_rows": options.max_rows,
+            "max_ids": options.max_ids,
+            "max_body_bytes": options.max_body,
+        }
+
+    @app.get("/health", responses=responses(503))
+    async def health() -> dict[str, str]:
+        """Whether the server works: its threads run."""
+        if not (engine.batcher.is_alive and engine.writer.is_alive):
+            raise HTTPException(503, "expected all threads to run, got one that ended")
+        return {"status": "ok"}
+
+    @app.get("/ready", responses=responses(503))
+    async def ready() -> dict[str, str]:
+        """Whether the server takes requests: it has started, and its queue is not full."""
+        if not engine.is_ready or engine.batcher.n_waiting >= options.max_queue:
+            raise HTTPException(503, "expected room for requests, got a full queue or the end")
+        return {"status": "ready"}
+
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(engine.metrics.page(), media_type=CONTENT_TYPE_LATEST)
+
+
+async def _body_of(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except ClientDisconnect:
+        raise HTTPException(400, "expected a whole body, got a part of it") from None
+
+
+async def _read_change(request: Request, read: Callable[..., T], engine: Engine) -> T:
+    media = media_of(request.headers.get("content-type"))
+    if request.query_params:
+        got = next(iter(request.query_params))
+        raise HTTPException(422, f"expected no query string, got {got!r}")
+    body = await _body_of(request)
+    return await _outside(len(body) > LARGE_BODY, lambda: read(media, body, engine.options))
+
+
+async def _outside(is_long: bool, work: Callable[[], T]) -> T:
+    """Do work, outside of the event loop if it takes long."""
+    return await asyncio.to_thread(work) if is_long else work()
