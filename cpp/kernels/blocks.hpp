@@ -197,8 +197,8 @@ template <Packing packing>
 ScoreBlock code_block_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
-    return has_vnni() ? avx512::score_codes_block<packing>
-                      : score_in_turn<avx2::score_codes<packing>>;
+    return processor().has_vnni ? avx512::score_codes_block<packing>
+                                : score_in_turn<avx2::score_codes<packing>>;
   }
   if (level == "avx2") return score_in_turn<avx2::score_codes<packing>>;
 #elif defined(__aarch64__)

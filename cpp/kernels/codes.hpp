@@ -236,18 +236,11 @@ void score_codes(const void* query, const void* rows, std::size_t width, const V
 }  // namespace neon
 #endif
 
-#if defined(__x86_64__)
-inline bool has_vnni() {
-  return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl");
-}
-#endif
-
 template <Packing packing>
 ScoreRows code_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
-    return has_vnni() ? avx512::score_codes<packing> : avx2::score_codes<packing>;
+    return processor().has_vnni ? avx512::score_codes<packing> : avx2::score_codes<packing>;
   }
   if (level == "avx2") return avx2::score_codes<packing>;
 #elif defined(__aarch64__)

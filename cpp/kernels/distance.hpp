@@ -20,6 +20,7 @@
 #include <arm_neon.h>
 #endif
 
+#include "kernels/processor.hpp"
 #include "types.hpp"
 
 namespace l2route {
@@ -265,13 +266,8 @@ void score_rows(const void* query, const void* rows, std::size_t width, const Ve
 inline std::vector<std::string> simd_levels() {
   std::vector<std::string> levels;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                        __builtin_cpu_supports("f16c");
-  if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) {
-    levels.emplace_back("avx512");
-  }
-  if (has_avx2) levels.emplace_back("avx2");
+  if (processor().has_avx512) levels.emplace_back("avx512");
+  if (processor().has_avx2) levels.emplace_back("avx2");
 #elif defined(__aarch64__)
   levels.emplace_back("neon");
 #endif
