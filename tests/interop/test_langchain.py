@@ -62,6 +62,11 @@ def cities(metric: str = "cosine") -> L2RouteVectorStore:
     )
 
 
+def size(store: L2RouteVectorStore) -> int:
+    """Number of documents."""
+    return len(store.similarity_search("", 1000))
+
+
 def same(found: list[Document], expected: list[Document]) -> bool:
     """Whether documents agree, ids included."""
     return [d.model_dump() for d in found] == [d.model_dump() for d in expected]
@@ -191,7 +196,7 @@ def test_texts_without_ids_get_some() -> None:
     assert len(set(store.add_texts(iter(["a", "a", "b"])))) == 3
     ids = store.add_documents([Document("c", id="c"), Document("d")])
     assert ids[0] == "c"
-    assert len(store) == 5
+    assert size(store) == 5
     assert {d.page_content for d in store.get_by_ids(ids)} == {"c", "d"}
     assert store.add_texts([]) == []
 
@@ -209,9 +214,10 @@ def test_delete_without_ids_deletes_all() -> None:
     """As `VectorStore.delete` says; an empty list deletes nothing."""
     store = cities()
     store.delete([])
-    assert len(store) == 5
+    assert size(store) == 5
     store.delete()
-    assert len(store) == 0
+    assert size(store) == 0
+    assert store  # libraries replace a store that is false
     assert store.similarity_search("Rome") == []
 
 
