@@ -33,7 +33,7 @@ def check_of(options: ServeOptions) -> Check:
 
     async def check(request: Request, credentials: Credentials) -> None:
         if key is not None:
-            given = b"" if credentials is None else credentials.credentials.encode()
+            given = b"" if credentials is None else credentials.credentials.encode("latin-1")
             if not hmac.compare_digest(given, key):
                 got = "none" if credentials is None else "another one"
                 raise HTTPException(
