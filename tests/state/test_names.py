@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import pickle
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,6 @@ class NamesMachine(RuleBasedStateMachine):
         self.index.names.add([name], [id_])
         if id_ in self.twin:
             self.twin[id_] = name or None
-        elif name:
-            self.saved = None  # until the next save it is in memory only
 
     @rule(way=st.sampled_from(["compact", "renumber", "relabel"]))
     def rearrange(self, way: str) -> None:
@@ -148,8 +147,6 @@ class NamesMachine(RuleBasedStateMachine):
 
 
 def _directory() -> Path:
-    import tempfile
-
     return Path(tempfile.mkdtemp()) / "index"
 
 
@@ -261,11 +258,9 @@ def test_forged_names_are_refused(tmp_path: Path) -> None:
         index.save(path)
         meta, arrays, _ = storage.read_index(path)
         storage.write_index(path, meta, {**arrays, name: damage(arrays[name])})
-        with pytest.raises(
-            ValueError, match=f"expected an intact index, got .*{message}"
-        ) as caught:
+        expected = f"{path}: expected an intact index, got .*{message}"
+        with pytest.raises(ValueError, match=expected):
             l2route.load(path, verify=False)
-        assert str(path) in str(caught.value)
     meta, arrays, _ = storage.read_index(tmp_path / "names_ids")
     arrays = {k: v for k, v in arrays.items() if k != "names_sizes"} | {
         "names_ids": np.arange(N, dtype=np.int64)
