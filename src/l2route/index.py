@@ -1,7 +1,6 @@
 """RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import index as index_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -286,7 +285,7 @@ class RoutingIndex(Searching, Changing):
             ids: [n], distinct int64 other than −1.
         """
         labels = checked_ids(ids)
-        self._current.change(lambda state: replace(state, labels=labels))
+        self._current.change(lambda state: changes.relabelled(state, labels))
 
     def renumber(self) -> None:
         """Renumber the vertices in breadth-first order, so that searches miss caches less often.
