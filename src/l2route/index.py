@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import check_metric
+from l2route.explain.explaining import Explaining
 from l2route.extras import install
 from l2route.files.meta import Saved
 from l2route.files.progress import Progress
@@ -44,7 +45,7 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 
-class RoutingIndex(Searching, Changing):
+class RoutingIndex(Searching, Changing, Explaining):
     """A similarity graph over vectors that answers queries.
 
     Any number of threads may search, also while another thread changes the index. Searches see it
