@@ -105,7 +105,7 @@ def test_changes_in_all_types(client: TestClient) -> None:
         ("/add", {"vectors": [[1.0] * 3]}, "expected vectors"),
         ("/add", {"vectors": [[1.0] * DIM, [1.0]]}, "expected vectors"),
         ("/add", {"vectors": [[1e30] * DIM]}, "length of at most"),
-        ("/add", {"vectors": [[1.0] * DIM], "labels": ["a"]}, "server that has labels"),
+        ("/add", {"vectors": [[1.0] * DIM], "labels": ["a", "b"]}, "expected 1 names"),
         ("/add", {"vectors": [[1.0] * DIM] * 10_001}, "at most 10000 vectors, got 10001"),
         ("/update", {"ids": [5, 999], "vectors": [[1.0] * DIM] * 2}, "got 999"),
         ("/update", {"vectors": [[1.0] * DIM]}, "ids"),
@@ -142,36 +142,21 @@ def test_saves_that_are_put_off(path: Path) -> None:
     assert 301 in load(path)
 
 
-def test_labels_are_kept_with_vectors(tmp_path: Path, path: Path) -> None:
-    """Labels are added and removed with their vectors, and written to their file."""
-    names = tmp_path / "names.tsv"
-    Labels.of([f"vector {i}" for i in range(300)]).write(names)
-    with client_of(path, labels=Labels.read(names), labels_path=names) as client:
+def test_labels_are_kept_with_vectors(path: Path) -> None:
+    """Labels are added and removed with their vectors, and saved with them."""
+    given = Labels.of([f"vector {i}" for i in range(400)])  # for more ids than there are
+    with client_of(path, labels=given) as client:
         body = {"vectors": (QUERIES[:2] + 9).tolist(), "labels": ["new", "newer"]}
         assert client.post("/add", json=body).status_code == 200
-        assert Labels.read(names).names([300, 301, 5]) == ["new", "newer", "vector 5"]
+        assert load(path).names.names([300, 301, 5, 350]) == ["new", "newer", "vector 5", None]
         client.post("/delete", json={"ids": [301, 5]})
-        assert Labels.read(names).names([300, 301, 5]) == ["new", None, None]
+        assert load(path).names.names([300, 301, 5]) == ["new", None, None]
         client.post("/add", json={"vectors": VECTORS[5].tolist(), "ids": [5]})
         assert client.served.labels.names([5]) == [None]  # type: ignore[attr-defined]
         for labels in (["a"], ["a", "b\0"]):
             refused = client.post("/add", json={**body, "labels": labels})
             assert refused.status_code == 422
         assert len(client.served.index) == 301  # type: ignore[attr-defined]
-        found = client.post(
-            "/search", json={"queries": (QUERIES[0] + 9).tolist(), "k": 1, "ef": 64}
-        )
+        asked = {"queries": (QUERIES[0] + 9).tolist(), "k": 1, "ef": 64}
+        found = client.post("/search", json=asked)
         assert found.json()["labels"] == [["new"]]
-
-
-def test_a_deleted_name_does_not_come_back(tmp_path: Path, path: Path) -> None:
-    """A vector without a label, under the id of a deleted one, has no label after a restart."""
-    names = tmp_path / "names.tsv"
-    Labels.of([f"vector {i}" for i in range(300)]).write(names)
-    with client_of(
-        path, ServeOptions(save_seconds=3600), Labels.read(names), labels_path=names
-    ) as (client):
-        client.post("/delete", json={"ids": [5]})
-        client.post("/add", json={"vectors": VECTORS[7].tolist(), "ids": [5]})
-        client.post("/save")
-        assert Labels.read(names).names([5, 6]) == [None, "vector 6"]

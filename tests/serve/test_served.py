@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from l2route.data.labels import Labels
 from l2route.index import RoutingIndex, load
 from l2route.serve.served import ReloadError, Served
 from serving import DIM, QUERIES, VECTORS, saved_index
@@ -128,6 +129,22 @@ def test_changes_made_here_win(path: Path) -> None:
     other.save()
     assert served.reload()
     assert (300 in served.index, 7 in served.index) == (True, False)
+
+
+def test_names_survive_the_save_of_one_that_did_not_see_them(path: Path) -> None:
+    """Names given here are in the newer save too, and those of deleted vectors are not."""
+    other = load(path)
+    served = Served(path, Labels.of([f"vector {i}" for i in range(300)]))
+    served.add(QUERIES[:2], np.array([900, 901]), ["new", "newer"])
+    served.delete(np.array([7, 8]))
+    served.add(QUERIES[:1], np.array([7]), None)
+    served.save()
+    other.compress("int8")
+    other.save()
+    assert served.reload()
+    expected = ["new", "newer", "vector 6", None, None]
+    for index in (served.index, load(path)):
+        assert index.names.names([900, 901, 6, 7, 8]) == expected
 
 
 def test_a_mapped_index_is_served_and_changed(path: Path) -> None:
