@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ def test_curve_is_that_of_searches(space: str) -> None:
         found = index.search(VALIDATION[:30], 5, space=space, **limits)
         assert point.n_computed == pytest.approx(found.n_computed.mean())
         assert point.recall == pytest.approx(recall_at(found.distances, truth.distances, 5))
+    json.dumps(curve.to_dict(), allow_nan=False)
     costs = [point.n_computed for point in curve.points]
     assert costs == sorted(costs)
 

@@ -97,7 +97,7 @@ def measure_curve(state: IndexState, searcher: Searcher, k: int, n_queries: int)
     if searcher.reranks:
         rerank = settings[0].rerank if settings else max(k, searcher.space.rerank)
     points: list[Point] = []
-    for width in _widths(max(k, rerank or 0)):
+    for width in _widths(max(k, rerank or 0)).tolist():
         points.append(measured(Limits(ef=width, rerank=rerank)))
         if points[-1].recall >= ENOUGH or width >= len(searcher.base.rows):
             break
