@@ -16,7 +16,6 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -68,17 +67,19 @@ def draw_graph() -> Figure:
         axes.set_aspect("equal")
         axes.set_axis_off()
     left.scatter(*points.T, s=9, color=BLUE, zorder=3)
-    left.set_title("vertices are vectors, edges lead to some of their neighbours")
+    left.set_title("vectors, and edges to some neighbours")
     draw_walk(right, index, query, first)
-    right.set_title("a walk scores the neighbours of the nearest vertex it knows")
+    right.set_title("a walk, from neighbour to neighbour")
     return figure
 
 
 def draw_edges(axes: Axes, index: RoutingIndex, width: float) -> None:
-    """All edges of a graph in the plane."""
+    """All edges of a graph in the plane, as one line with gaps."""
     points, lists = index.base.vectors(), index.graph.neighbors
-    pairs = [(points[v], points[u]) for v, row in enumerate(lists) for u in row if u >= 0]
-    axes.add_collection(LineCollection(pairs, colors=LIGHT, linewidths=width))
+    pairs = {tuple(sorted((v, u))) for v, row in enumerate(lists.tolist()) for u in row if u >= 0}
+    gap = np.full(2, np.nan)
+    line = np.array([each for v, u in sorted(pairs) for each in (points[v], points[u], gap)])
+    axes.plot(*line.T, color=LIGHT, lw=width, zorder=1)
 
 
 def draw_walk(axes: Axes, index: RoutingIndex, query: Vectors, first: int) -> None:
@@ -105,7 +106,7 @@ def draw_walk(axes: Axes, index: RoutingIndex, query: Vectors, first: int) -> No
         zorder=7,
         label="nearest neighbour",
     )
-    axes.legend(loc="lower right", fontsize=8, framealpha=0.9, frameon=True)
+    axes.legend(loc="upper left", fontsize=8, framealpha=0.95, frameon=True)
 
 
 def hops_in_results(dataset: str, budget: int) -> tuple[list[float], dict[str, list[float]]]:
@@ -152,12 +153,12 @@ def draw_slack() -> Figure:
     panels = figure.subplots(1, 2, sharex=True)
     order = np.argsort(n_scored)
     chosen = (
-        ("few vectors nearly as near", order[len(order) // 10]),
+        ("few", order[len(order) // 10]),
         ("many", order[-len(order) // 10]),
     )
     for axes, (title, number) in zip(panels, chosen, strict=True):
         draw_ends(axes, index, queries[number], k, slack, ef)
-        axes.set_title(f"{title}: the slack scores {n_scored[number]:,}")
+        axes.set_title(f"{title} vectors nearly as near: {n_scored[number]:,} scored")
         axes.set_xlabel("vertices expanded")
     panels[0].set_ylabel("distance to the query")
     panels[0].legend(loc="upper right", fontsize=8)
