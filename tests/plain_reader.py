@@ -42,6 +42,18 @@ class PlainIndex:
         nearest = np.argsort(distances, kind="stable")[:k]
         return labels[order[nearest]], distances[nearest]
 
+    def names(self) -> dict[int, str]:
+        """The names of ids: the last of each, if it was not taken away."""
+        if "names_ids" not in self.arrays:
+            return {}
+        rest, found = self.arrays["names_text"].tobytes(), {}
+        ids, sizes = self.arrays["names_ids"].tolist(), self.arrays["names_sizes"].tolist()
+        for id_, size in zip(ids, sizes, strict=True):
+            found[id_] = rest[:size].decode() if size >= 0 else None
+            rest = rest[max(size, 0) :]
+        labels = set(self.arrays["labels"].tolist())
+        return {id_: name for id_, name in found.items() if name is not None and id_ in labels}
+
     def _scores(self, query: Array, space: int | None) -> Array:
         """The score of every row; less is nearer. A walk looks at few of them."""
         if space is None:

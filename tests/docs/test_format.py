@@ -115,6 +115,21 @@ def test_patches_are_read_by_the_specification(tmp_path: Path) -> None:
     compare(index, tmp_path / "index")
 
 
+def test_names_are_read_by_the_specification(tmp_path: Path) -> None:
+    """A reader that knows only docs/format.md finds the names of ids, also in patches."""
+    index = l2route.RoutingIndex.build(VECTORS[:300])
+    index.name(l2route.Labels.of(["Ärger", "b", "c"], [5, 6, 7]))
+    index.save(tmp_path / "index")
+    index.add(LOG[:2], names=["new", None])
+    index.name(l2route.Labels.of(["other"], [6]))
+    index.delete([7])
+    index.save()
+    saved = read(tmp_path / "index")
+    assert saved.meta["schema"] == 2
+    assert saved.names() == {5: "Ärger", 6: "other", 300: "new"}
+    assert saved.names() == dict(index.names)
+
+
 def test_every_saved_byte_is_checked(tmp_path: Path) -> None:
     """The checksums of the specification notice a changed byte in any file."""
     l2route.RoutingIndex.build(VECTORS[:50]).save(tmp_path / "index")
@@ -143,11 +158,13 @@ def test_every_key_is_in_the_specification(tmp_path: Path) -> None:
     metas = []
     for i, make in enumerate((MADE["hnsw"], MADE["int8"], learned)):
         index = make()
+        index.name(l2route.Labels.of(["a name"]))
         index.save(tmp_path / str(i))
-        index.add(QUERIES[:3])
+        index.add(QUERIES[:3], names=["x", "y", "z"])
         index.save()
         metas.append(json.loads((tmp_path / str(i) / "meta.json").read_text()))
     golden = [json.loads(path.read_text()) for path in ROOT.glob("tests/golden/*/meta.json")]
     found = {key for meta in (*metas, *golden) for key in keys_in(meta)}
-    assert {"living", "parts", "gain", "settings", "space{i}_filter_axes"} <= found
+    expected = {"living", "parts", "gain", "settings", "space{i}_filter_axes", "names_text"}
+    assert expected <= found
     assert {key for key in found if f"`{key}`" not in SPECIFICATION} == set()

@@ -11,9 +11,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from fastapi import FastAPI
+from fastapi.staticfiles import StaticFiles
 from typer.main import get_command
 
 import l2route
+from browsers import browser, browser_path, serving, visiting
 from documents import ROOT
 from l2route.cli.app import app
 
@@ -50,7 +53,7 @@ def test_the_reference_has_all_that_is_public(site: Path) -> None:
     """Every name of the package and every public member of its classes is in the reference."""
     names = documented(site)
     assert {f"l2route.{name}" for name in l2route.__all__} <= names
-    for kind in (l2route.RoutingIndex, l2route.SearchResult):
+    for kind in (l2route.RoutingIndex, l2route.SearchResult, l2route.Labels):
         members = {f"l2route.{kind.__name__}.{name}" for name in public_names(kind)}
         assert len(members) > 5
         assert members - names == set()
@@ -116,6 +119,40 @@ def test_pages_load_nothing_from_the_network(site: Path) -> None:
         assert not LOADED.search(page.read_text(encoding="utf-8")), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?(https?:)?//", style.read_text()), style
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """Where the site is served."""
+    served = FastAPI()
+    served.mount("/", StaticFiles(directory=site, html=True))
+    with serving(served) as url:
+        yield url
+
+
+@pytest.mark.skipif(browser_path() is None, reason="no Chromium: see `make chromium`")
+def test_a_browser_asks_no_other_server(address: str) -> None:
+    """A reader without network sees every kind of page, light or dark, wide or narrow."""
+    pages = ("index.html", "concepts.html", "reference/routing-index.html", "results.html")
+    with browser() as opened:
+        for page, width, scheme in zip(
+            pages, (1280, 375, 375, 375), ("light", "dark") * 2, strict=True
+        ):
+            size = {"width": width, "height": 800}
+            with visiting(opened, address, viewport=size, color_scheme=scheme) as visit:
+                visit.page.goto(address + page)
+                wide = "document.documentElement.scrollWidth - window.innerWidth"
+                assert visit.page.evaluate(wide) <= 0, page
+                broken = "[...document.images].filter(each => !each.naturalWidth).length"
+                assert visit.page.evaluate(broken) == 0, page
+
+
+@pytest.mark.skipif(browser_path() is None, reason="no Chromium: see `make chromium`")
+def test_the_search_finds_pages(address: str) -> None:
+    """The search of the site finds what a slack is."""
+    with browser() as opened, visiting(opened, address) as visit:
+        visit.page.get_by_placeholder("Search").fill("slack")
+        visit.page.get_by_role("link", name="What a slack is").first.wait_for()
 
 
 def test_every_page_is_in_the_navigation(site: Path) -> None:
