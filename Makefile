@@ -6,8 +6,8 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs sanitize tsan fuzz crash profile paper-smoke wheel wheel-test \
-  cross clean
+.PHONY: FORCE demo test lint format stubs docs chromium sanitize tsan fuzz crash profile paper-smoke \
+  wheel wheel-test cross clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -41,6 +41,15 @@ format: $(VENV)/core
 
 stubs: $(VENV)/core
 	$(BIN)/python -m nanobind.stubgen -m l2route._core -o src/l2route/_core.pyi
+
+# The documentation, as a site to be read without a network.
+docs: $(VENV)/core
+	$(BIN)/mkdocs build --strict --site-dir site
+
+# The browser in which the server's page is tested; without it those tests are skipped.
+chromium:
+	command -v chromium >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 # Tests that call the core, over a core built with AddressSanitizer and UBSan. Left out: those that
 # start processes of their own, which would load the plain core, and those that spend their time in
@@ -150,4 +159,4 @@ $(VENV)/core: $(VENV)/dependencies $(VENV)/modules $(CORE)
 	touch $@
 
 clean:
-	rm -rf build out
+	rm -rf build out site

@@ -24,11 +24,16 @@ DIM = 3
 
 @dataclass
 class Walk:
-    """Visited vertices with their scores, in order, and the number of expanded vertices."""
+    """Visited vertices with their scores and hops, in order, and the vertices expanded."""
 
     scores: dict[int, float] = field(default_factory=dict)
     hops: list[int] = field(default_factory=list)
-    n_hops: int = 0
+    expanded: list[int] = field(default_factory=list)
+
+    @property
+    def n_hops(self) -> int:
+        """Number of expanded vertices."""
+        return len(self.expanded)
 
     def best(self, count: int, passes: Passes | None = None) -> list[tuple[float, int]]:
         """The best visited vertices, of those that pass, nearest first, ties by id."""
@@ -56,7 +61,7 @@ def beam_search(
     for layer in graph.upper:
         while len(walk.scores) < budget:
             (nearest,) = walk.best(1)
-            walk.n_hops += 1
+            walk.expanded.append(nearest[1])
             visit(layer.neighbors[np.searchsorted(layer.vertices, nearest[1])])
             if walk.best(1) == [nearest]:
                 break
@@ -65,7 +70,7 @@ def beam_search(
         beam = [] if ef is None else walk.best(ef, passes)
         if len(beam) == ef and vertex > beam[-1]:
             break
-        walk.n_hops += 1
+        walk.expanded.append(vertex[1])
         visit(graph.neighbors[vertex[1]])
     return walk
 
@@ -94,7 +99,7 @@ def slack_search(
     graph: Graph, score: Score, budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
     """Beam search with a slack: the walk, and the final beam, nearest first."""
-    walk, expanded = Walk(), set[int]()
+    walk = Walk()
     beam: list[tuple[float, int]] = []
     limit = np.inf
 
@@ -112,11 +117,10 @@ def slack_search(
 
     visit(graph.entries)
     while len(walk.scores) < budget:
-        waiting = [entry for entry in beam if entry[1] not in expanded]
+        waiting = [entry for entry in beam if entry[1] not in walk.expanded]
         if not waiting or waiting[0][0] > limit:
             break
-        expanded.add(waiting[0][1])
-        walk.n_hops += 1
+        walk.expanded.append(waiting[0][1])
         visit(graph.neighbors[waiting[0][1]])
     return walk, beam
 
@@ -236,3 +240,6 @@ def check_found(
     assert found.trace is not None
     assert found.trace.of(0).tolist() == list(walk.scores)
     assert found.trace.hops.tolist() == walk.hops
+    assert found.trace.expanded.tolist() == walk.expanded
+    assert found.trace.hop_offsets.tolist() == [0, walk.n_hops]
+    np.testing.assert_allclose(found.trace.scores, list(walk.scores.values()), rtol=1e-4, atol=1e-4)

@@ -156,7 +156,7 @@ DOCUMENTS = Sybil(
         SkipParser(),
     ],
     path=str(ROOT),
-    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/*/*.md"],
     setup=enter_directory,
     teardown=leave_directory,
 )

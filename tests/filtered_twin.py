@@ -49,7 +49,7 @@ def look_search(graph: Graph, score: Score, budget: int, ef: int | None, passes:
         vertex = heapq.heappop(heap)
         if ef is not None and vertex > walk.best(ef)[-1]:
             break
-        walk.n_hops += 1
+        walk.expanded.append(vertex[1])
         neighbors, taken = graph.neighbors[vertex[1]], []
         if fresh_of(neighbors, taken) < width // 2:
             failing = [v for v in neighbors.tolist() if v >= 0 and not passes[v]]
@@ -66,7 +66,7 @@ def slack_sieve_search(
     graph: Graph, score: Score, passes: Passes, budget: int, ef: int, slack: Slack
 ) -> tuple[Walk, list[tuple[float, int]]]:
     """A walk with a slack through what does not pass: the walk, and the final beam."""
-    walk, expanded = Walk(), set[int]()
+    walk = Walk()
     beam: list[tuple[float, int]] = []
     waiting: list[tuple[float, int]] = []
     limit = np.inf
@@ -92,7 +92,6 @@ def slack_sieve_search(
     visit(graph.entries)
     while len(walk.scores) < budget and waiting:
         _, vertex = waiting.pop(0)
-        expanded.add(vertex)
-        walk.n_hops += 1
+        walk.expanded.append(vertex)
         visit(graph.neighbors[vertex])
     return walk, beam

@@ -29,17 +29,26 @@ namespace {
 
 // ids [n, k], distances [n, k], counts [4, n]: of routing, rerank, hops and lists looked through
 using Found = std::tuple<Output<std::int64_t>, Output<float>, Output<std::int32_t>>;
-// offsets, vertices, hops
-using TraceArrays = std::tuple<Output<std::int64_t>, Output<VertexId>, Output<std::int32_t>>;
+// offsets, vertices, hops, scores; offsets of the expanded vertices, expanded vertices
+using TraceArrays = std::tuple<Output<std::int64_t>, Output<VertexId>, Output<std::int32_t>,
+                               Output<float>, Output<std::int64_t>, Output<VertexId>>;
 using Traced = decltype(std::tuple_cat(std::declval<Found>(), std::declval<TraceArrays>()));
 
 TraceArrays arrays_of(const std::vector<RecordTrace>& traces) {
   const auto vertices_of = [](const RecordTrace& trace) -> const auto& { return trace.vertices; };
   const auto hops_of = [](const RecordTrace& trace) -> const auto& { return trace.hops; };
+  const auto scores_of = [](const RecordTrace& trace) -> const auto& { return trace.scores; };
+  const auto expanded_of = [](const RecordTrace& trace) -> const auto& { return trace.expanded; };
   const std::vector<std::int64_t> offsets =
       offsets_of(traces, [](const RecordTrace& trace) { return trace.vertices.size(); });
-  return {copied(offsets), joined<VertexId>(traces, offsets.back(), vertices_of),
-          joined<std::int32_t>(traces, offsets.back(), hops_of)};
+  const std::vector<std::int64_t> hop_offsets =
+      offsets_of(traces, [](const RecordTrace& trace) { return trace.expanded.size(); });
+  return {copied(offsets),
+          joined<VertexId>(traces, offsets.back(), vertices_of),
+          joined<std::int32_t>(traces, offsets.back(), hops_of),
+          joined<float>(traces, offsets.back(), scores_of),
+          copied(hop_offsets),
+          joined<VertexId>(traces, hop_offsets.back(), expanded_of)};
 }
 
 // Queries [n, dim], or one query [dim].
@@ -193,7 +202,8 @@ void bind_searcher(nb::module_& m) {
            "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
            "distances, and counts of routing, rerank, hops and lists looked through.")
       .def("trace", &PyPlan::trace, "queries"_a.noconvert(), "filters"_a = PyFilters{},
-           "Search, and also return the visited vertices: offsets, vertices, hops.");
+           "Search, and also return the visited vertices (offsets, vertices, hops, scores) and the "
+           "expanded ones (offsets, vertices).");
 }
 
 }  // namespace

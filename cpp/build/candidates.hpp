@@ -29,6 +29,7 @@ struct CopiesLast {
     const bool is_last = is_copy != nullptr && is_copy[static_cast<std::size_t>(vertex)] != 0;
     return make_key(is_last ? std::numeric_limits<float>::infinity() : score, vertex);
   }
+  void descend(VertexId) {}
   void expand(VertexId) {}
 };
 

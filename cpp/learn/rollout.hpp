@@ -79,6 +79,8 @@ class RolloutTracer {
     return make_key(score - options_.temperature * noise, vertex);
   }
 
+  void descend(VertexId) {}
+
   void expand(VertexId vertex) {
     expanded_.push_back(vertex);
     ++n_steps_;

@@ -158,8 +158,10 @@ class Plan:
         Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, distances, and counts of routing, rerank, hops and lists looked through.
         """
 
-    def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32]]:
-        """Search, and also return the visited vertices: offsets, vertices, hops."""
+    def trace(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.int64], NDArray[numpy.int32]]:
+        """
+        Search, and also return the visited vertices (offsets, vertices, hops, scores) and the expanded ones (offsets, vertices).
+        """
 
 class Stream:
     """A search that goes on where it stopped."""

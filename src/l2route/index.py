@@ -1,7 +1,6 @@
 """RoutingIndex: vectors, a graph over them and the routing spaces that steer searches on it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from operator import index as index_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.vectors import check_metric
+from l2route.explain.explaining import Explaining
 from l2route.extras import install
 from l2route.files.meta import Saved
 from l2route.files.progress import Progress
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 
-class RoutingIndex(Searching, Changing):
+class RoutingIndex(Searching, Changing, Explaining):
     """A similarity graph over vectors that answers queries.
 
     Any number of threads may search, also while another thread changes the index. Searches see it
@@ -286,7 +286,7 @@ class RoutingIndex(Searching, Changing):
             ids: [n], distinct int64 other than −1.
         """
         labels = checked_ids(ids)
-        self._current.change(lambda state: replace(state, labels=labels))
+        self._current.change(lambda state: changes.relabelled(state, labels))
 
     def renumber(self) -> None:
         """Renumber the vertices in breadth-first order, so that searches miss caches less often.

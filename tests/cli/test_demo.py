@@ -9,6 +9,7 @@ from rich.console import Console
 from l2route import load
 from l2route.cli import demo
 from l2route.cli.demo import BUDGETS, Point, run_demo
+from l2route.data.labels import Labels
 from l2route.data.public import demo_words
 
 WORDS = demo_words(n_base=2_000, n_learn=1_000, n_query=200)
@@ -25,7 +26,8 @@ def run(out: Path, steps: int, minutes: float) -> tuple[list[Point], list[Point]
 def test_the_demo(tmp_path: Path) -> None:
     """Recall@10 rises with the budget for every method; no learned row is worse without a reason.
 
-    No method computes more distances than a budget allows; the picture and the index are kept.
+    No method computes more distances than a budget allows; the picture, the indexes and the words
+    are kept, and the command is printed that opens the page on them.
     """
     points, served, printed = run(tmp_path, steps=100, minutes=0.02)
     recalls = {(point.method, point.budget): point.recall for point in points}
@@ -46,6 +48,15 @@ def test_the_demo(tmp_path: Path) -> None:
     assert len(set(headings[0].split())) == len(headings[0].split())
     assert (tmp_path / "recall.png").read_bytes().startswith(b"\x89PNG")
     assert load(tmp_path / "words.l2r").info()["settings"][0]["target"] == 0.95
+    opened = "paper.l2r" if (tmp_path / "paper.l2r").exists() else "words.l2r"
+    names = tmp_path / "words.tsv"
+    assert f"l2route serve {tmp_path / opened} --labels {names}" in printed
+    index, labels = load(tmp_path / opened), Labels.read(names)
+    assert len(labels) == len(index) == len(WORDS.base_words)
+    assert labels.names(index.ids) == [WORDS.base_words[i] for i in index.ids.tolist()]
+    assert (opened == "paper.l2r") == any(point.method == "learned" for point in points)
+    ranks = WORDS.base_ranks[[id_ for id_, _ in labels]]
+    assert (ranks[1:] > ranks[:-1]).all()
 
 
 def test_the_demo_without_hnswlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

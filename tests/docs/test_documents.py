@@ -13,7 +13,9 @@ from markdown_it import MarkdownIt
 from documents import DOCUMENTS, MINUTES, ROOT, cut_short
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
-EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+NOTEBOOKS = {path.stem for path in ROOT.glob("examples/*.ipynb")}
+EXAMPLES = sorted(path for path in ROOT.glob("examples/*.py") if path.stem not in NOTEBOOKS)
+"""Scripts; test_notebooks.py runs those that are notebooks too."""
 LANGUAGES = {"python", "sh", "console", "text"}
 """Languages of code blocks. All but `text` are run."""
 README_LINES = 150

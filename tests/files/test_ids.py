@@ -73,7 +73,7 @@ def test_arrays_that_are_no_ids_are_refused(tmp_path: Path) -> None:
         "floats.npy": "expected integers or booleans, got dtype float64",
         "table.npy": "expected an array [n], got shape [3, 1]",
         "two.npz": "expected a key out of a, b, got none",
-        "ids.csv": "expected one of .txt .npy .npz .hdf5 .h5, got '.csv'",
+        "ids.csv": "expected one of .txt .npy .npz .hdf5 .h5 .parquet .arrow .feather, got '.csv'",
     }.items():
         with pytest.raises(ValueError, match=re.escape(f"{name}: {message}")):
             read_ids(tmp_path / name)

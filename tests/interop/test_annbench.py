@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from l2route.cli.app import main
 from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import normalize
 from l2route.interop.annbench import METRICS, RUNNERS, L2Route, Runner, write_module
 
 N, DIM, K = 800, 24, 10
@@ -48,12 +49,14 @@ def combinations(runner: Runner, group: dict[str, Any], kind: str) -> list[list[
     return made
 
 
-def definitions(directory: Path, runner: Runner, metric: str) -> list[tuple[Any, ...]]:
+def definitions(
+    directory: Path, runner: Runner, metric: str, kind: str = "float"
+) -> list[tuple[Any, ...]]:
     """Constructor, arguments, lists of query arguments and `ood` of every configuration.
 
     Arguments pass through JSON, as they do on the way into a container.
     """
-    config = yaml.safe_load((directory / "config.yml").read_text())["float"]
+    config = yaml.safe_load((directory / "config.yml").read_text())[kind]
     found = []
     for entry in config.get("any", []) + config.get(metric, []):
         assert entry["name"] == "l2route"
@@ -96,6 +99,7 @@ def ask(algo: Any, queries: NDArray[np.float32], count: int, batch: bool) -> lis
     for answer in answers:
         assert len(answer) == len(set(answer)) <= count
         assert all(0 <= int(each) < N for each in answer)  # runners look up the vector of every id
+        assert len(np.arange(N)[answer]) == len(answer)  # VIBE looks up those of all ids at once
     return answers
 
 
@@ -139,7 +143,7 @@ def run(
     answers = {}
     try:
         size = build(algo, base, *learned_from)
-        assert base.nbytes / 1024 / 2 < size < 10 * base.nbytes / 1024
+        assert base.size * 4 / 1024 / 2 < size < 10 * base.size * 4 / 1024  # of floats
         for arguments in query_args or [[]]:
             if arguments:
                 algo.set_query_arguments(*arguments)
@@ -158,6 +162,7 @@ def run(
         ("ann-benchmarks", "euclidean", 2),
         ("ann-benchmarks", "angular", 2),
         ("vibe", "euclidean", 2),
+        ("vibe", "cosine", 2),
         ("vibe", "normalized", 2),
         ("vibe", "ip", 1),
     ],
@@ -184,15 +189,46 @@ def test_a_runner_finds_and_runs_it(
         assert recalls[0] < recalls[-1]
 
 
-@pytest.mark.parametrize("metric", ["cosine", "ip", "normalized"])
-def test_vibe_gives_it_queries(metric: str) -> None:
-    """`fit_ood` learns from training queries; under ip a search uses a beam."""
-    base, learn, queries = draw(N, 0), draw(200, 1), draw(30, 2)
-    neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids.astype(np.int32)
-    algo = L2Route(metric, {"minutes": 0.02, "recall": 0.8})
-    width = 100 if metric == "ip" else 0.3
-    (found,) = run(algo, base, queries, [[width]], False, (learn, neighbors)).values()
-    assert recall_of(found, exact_neighbors(base, queries, K, METRICS[metric]).ids) > 0.8
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_vibe_gives_it_small_integers(tmp_path: Path, metric: str, kind: str) -> None:
+    """Vectors and queries of bytes are read as the numbers that they are."""
+    write_module(tmp_path, "vibe")
+    shift = 128 if kind == "uint8" else 0
+    base, queries = (
+        np.clip(np.rint(40 * draw(n, seed)) + shift, shift - 127, shift + 127).astype(kind)
+        for n, seed in ((N, 0), (40, 1))
+    )
+    floats = base.astype(np.float32), queries.astype(np.float32)
+    truth = exact_neighbors(*floats, K, METRICS[metric]).ids
+    every = definitions(tmp_path, "vibe", metric, kind)
+    assert len(every) == 2
+    for _, args, query_args, _ in every:
+        (found,) = run(L2Route(*args), base, queries, query_args[-1:], False).values()
+        assert recall_of(found, truth) > 0.9
+
+
+@pytest.mark.parametrize("metric", RUNNERS["vibe"]["float"])
+def test_vibe_gives_it_queries(tmp_path: Path, metric: str) -> None:
+    """`fit_ood` learns from training queries and their neighbours in every configuration.
+
+    Queries are distributed otherwise than the vectors. VIBE normalises both for its metric
+    "normalized", and gives neighbours as it stores them: int32 or int64, 100 of each.
+    """
+    write_module(tmp_path, "vibe")
+    base, learn, queries = draw(N, 0), draw(200, 1) / 2 + 0.5, draw(30, 2) / 2 + 0.5
+    if metric == "normalized":
+        base, learn, queries = (normalize(each) for each in (base, learn, queries))
+    truth = exact_neighbors(base, queries, K, METRICS[metric]).ids
+    neighbors = exact_neighbors(base, learn, 100, METRICS[metric]).ids
+    for dtype, (_, args, query_args, is_ood) in zip(
+        (np.int32, np.int64), definitions(tmp_path, "vibe", metric), strict=False
+    ):
+        assert is_ood
+        algo = L2Route(args[0], args[1] | {"minutes": 0.01, "recall": 0.8})
+        last = query_args[-1:]
+        (found,) = run(algo, base, queries, last, False, (learn, neighbors.astype(dtype))).values()
+        assert recall_of(found, truth) > 0.8
 
 
 def test_it_is_asked_and_let_go_at_any_time() -> None:
@@ -265,4 +301,5 @@ def test_the_command_writes_it(
         main()
     assert not stop.value.code
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == FILES[runner]
-    assert all(definitions(tmp_path / "a", runner, metric) for metric in RUNNERS[runner])
+    for kind, metrics in RUNNERS[runner].items():
+        assert all(definitions(tmp_path / "a", runner, metric, kind) for metric in metrics)

@@ -9,6 +9,7 @@ import pytest
 
 from indexes import QUERIES, built, same_results
 from l2route.index import RoutingIndex
+from l2route.search.searcher import MAX_RECENT
 from test_index import BAD_RERANKS, BAD_SEARCHES
 
 
@@ -37,3 +38,30 @@ def test_a_bad_plan_is_refused(fault: str) -> None:
     queries = options.pop("queries", QUERIES)
     with pytest.raises(ValueError, match=f"expected .*{message}"):
         built(pca_dim=5).plan(**options)(queries)
+
+
+def test_arguments_are_checked_in_every_search() -> None:
+    """A search is refused or answered whatever was searched before with equal arguments."""
+    index = built()
+    expected = index.search(QUERIES, 4, ef=20)
+    for bad in ({"k": 4.0, "ef": 20}, {"k": 4, "ef": 20.0}, {"k": 4, "ef": 20, "n_threads": 0.0}):
+        with pytest.raises(TypeError):
+            index.search(QUERIES, **bad)  # type: ignore[arg-type] # what is tested
+    assert same_results(index.search(QUERIES, np.int64(4), ef=np.array(20)), expected)  # type: ignore[arg-type] # no hash
+
+
+def test_any_number_of_settings_may_be_searched_with() -> None:
+    """Searches with more settings than a searcher keeps plans of answer as ever."""
+    index = built()
+    answers = [index.search(QUERIES, 4, ef=ef) for ef in range(4, 4 + 2 * MAX_RECENT)]
+    for ef, expected in enumerate(answers, 4):
+        assert same_results(index.search(QUERIES, 4, ef=ef), expected)
+
+
+def test_searches_use_new_labels_at_once() -> None:
+    """After new labels, a search with the same arguments answers with them."""
+    index = built()
+    before = index.search(QUERIES, 4, ef=20).ids
+    for first in (100, 7, 3_000):
+        index.relabel(first + np.arange(len(index)))
+        np.testing.assert_array_equal(index.search(QUERIES, 4, ef=20).ids, before + first)

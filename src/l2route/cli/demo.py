@@ -22,6 +22,7 @@ from rich.table import Table
 
 from l2route.cli.progress import bar, learning_bars, step_bars
 from l2route.data.dataset import Dataset
+from l2route.data.labels import Labels
 from l2route.data.public import Words, demo_words
 from l2route.evaluation.compare.peers import Hnswlib
 from l2route.evaluation.judge import Judge
@@ -98,11 +99,11 @@ def run_demo(
     steps: int = LEARNING_STEPS,
     minutes: float = SERVING_MINUTES,
 ) -> tuple[list[Point], list[Point]]:
-    """Run both experiments, print their tables, and write a picture and the served index.
+    """Run both experiments, print their tables, and write a picture, both indexes and the words.
 
     Args:
         words: base words, training queries and test queries.
-        out: directory for the picture and the index.
+        out: directory for the picture, the indexes and the words.
         console: where to print.
         seed: seed of every random choice.
         steps: steps of learning in the first experiment.
@@ -118,7 +119,7 @@ def run_demo(
         f"{len(data.query):,} test queries; l2 between unit vectors, seed {seed}"
     )
     judge = Judge(data, K)
-    equal_cost = _compare_at_equal_cost(data, judge, console, seed, steps)
+    equal_cost, learned = _compare_at_equal_cost(data, judge, console, seed, steps)
     served, index = _compare_at_equal_recall(data, judge, console, seed, minutes)
     console.print(_neighbours(words, index, judge))
     picture, directory = out / "recall.png", out / "words.l2r"
@@ -126,13 +127,30 @@ def run_demo(
     title = "Words (glove.6B.50d): recall at equal numbers of distance computations"
     plot_recall_against_distances(_curves(equal_cost), picture, title, K)
     console.print(f"picture: {picture}\nindex:   {directory}", highlight=False, soft_wrap=True)
+    console.print(_page(words, learned, directory, out), highlight=False, soft_wrap=True)
     return equal_cost, served
+
+
+def _page(words: Words, learned: RoutingIndex, served: Path, out: Path) -> str:
+    """Save what the page needs, and say how to open it.
+
+    The page opens the index of the first experiment if it has a learned space: at equal cost, the
+    plain walk and the learned one can be told apart. Words are named by frequency, so that the page
+    offers frequent ones first.
+    """
+    names, path, directory = out / "words.tsv", out / "paper.l2r", served
+    ranked = np.argsort(words.base_ranks)
+    Labels.of([words.base_words[i] for i in ranked.tolist()], ranked).write(names)
+    if len(learned.spaces) > 1:
+        learned.save(path)
+        directory = path
+    return f"page:    l2route serve {directory} --labels {names}"
 
 
 def _compare_at_equal_cost(
     data: Dataset, judge: Judge, console: Console, seed: int, steps: int
-) -> list[Point]:
-    """Plain, learned and hnswlib at the same numbers of distance computations."""
+) -> tuple[list[Point], RoutingIndex]:
+    """Plain, learned and hnswlib at the same numbers of distance computations; and our index."""
     with bar("building the paper's graph") as progress:
         index = RoutingIndex.build(
             data.base,
@@ -167,7 +185,7 @@ def _compare_at_equal_cost(
     console.print(_cost_table(points))
     for reason in _losses(points):
         console.print(reason, highlight=False)
-    return points
+    return points, index
 
 
 def _routed(judge: Judge, index: RoutingIndex, method: str, budget: int) -> Point:

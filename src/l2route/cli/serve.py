@@ -73,7 +73,7 @@ def serve(
     options: ServeOptions,
     labels: Annotated[
         Path | None,
-        typer.Option(help="Names of the ids: a .tsv of ids and names, or a .txt of names."),
+        typer.Option(help="Names for ids without one: a .tsv of ids and names, or a .txt."),
     ] = None,
     mmap: Annotated[
         bool, typer.Option("--mmap", help="Map the index instead of reading it.")
@@ -86,7 +86,7 @@ def serve(
     except ImportError as error:
         raise ImportError(f"serving needs: {install('serve')}") from error
     names = None if labels is None else Labels.read(labels)
-    served = Served(index, names, labels_path=labels, mmap=mmap, n_threads=options.threads)
+    served = Served(index, names, mmap=mmap, n_threads=options.threads)
     logging.basicConfig(level=logging.INFO, format="l2route: %(message)s", stream=sys.stderr)
 
     def say(address: str) -> None:

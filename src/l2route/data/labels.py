@@ -36,15 +36,16 @@ class Labels:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._ids: dict[str, tuple[int, ...]] | None = None  # made when it is first needed
-        self._segments: tuple[Segment, ...] = ()
-        self._pending: dict[int, str] = {}  # names that are in no segment yet
         self._changed: set[int] | None = None  # since `take_changes`; None before the first
-        self.renew_lock()
+        self._ids: dict[str, tuple[int, ...]] | None  # made when it is first needed
+        self._segments: tuple[Segment, ...]
+        self._pending: dict[int, str]  # names that are in no segment yet
+        self.renew_locks()
 
-    def renew_lock(self) -> None:
-        """Make the lock anew, unlocked: for a process that was forked."""
+    def renew_locks(self) -> None:
+        """Make the lock anew, unlocked, and what a change may have left half done."""
         self._lock = Lock()
+        self._ids, self._segments, self._pending = None, (), dict(self._names)
 
     @classmethod
     def of(cls, names: Iterable[str | None], ids: object = None) -> Labels:
@@ -226,7 +227,9 @@ class Labels:
         if not self._pending:
             return self._segments
         with self._lock:
-            pending, self._pending = self._pending, {}
+            pending = self._pending
+            if not pending:
+                return self._segments
             segments = [*self._segments, Segment.of(list(pending), list(pending.values()))]
             if sum(map(len, segments)) > 2 * len(self._names):  # most are of the past
                 segments = [Segment.of(list(self._names), list(self._names.values()))]
@@ -234,6 +237,7 @@ class Labels:
                 last = segments.pop()
                 segments[-1] = segments[-1].joined_with(last)
             self._segments = tuple(segments)
+            self._pending = {}  # after the segments: others read both without the lock
             return self._segments
 
 

@@ -60,7 +60,7 @@ def recall_per_query(
     found, truth = _checked(found_distances, true_distances, ("k", k), n_true=k)
     n_exist = np.isfinite(truth[:, :k]).sum(axis=1)  # [n_queries], at least 1
     farthest = np.take_along_axis(truth, n_exist[:, None] - 1, axis=1)[:, 0]  # [n_queries]
-    n_right = _as_near_as(found[:, :k], farthest, truth).sum(axis=1)
+    n_right = as_near_as(found[:, :k], farthest, truth).sum(axis=1)
     # Only repeated answers could make this more than 1; they must not lift the mean.
     shares: NDArray[np.float64] = np.minimum(n_right / n_exist, 1.0)
     return shares
@@ -80,7 +80,7 @@ def one_recall_at(found_distances: FloatArray, true_distances: FloatArray, r: in
         A number in [0, 1].
     """
     found, truth = _checked(found_distances, true_distances, ("r", r), n_true=1)
-    right = _as_near_as(found[:, :r], truth[:, 0], truth)  # [n_queries, r]
+    right = as_near_as(found[:, :r], truth[:, 0], truth)  # [n_queries, r]
     return float(right.any(axis=1).mean())
 
 
@@ -175,12 +175,19 @@ def first_hops(
     return np.where(first == never, -1, first)
 
 
-def _as_near_as(
+def as_near_as(
     found: NDArray[np.float64], limits: NDArray[np.float64], truth: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Mark the answers [n, k] no farther than their query's limit [n].
+    """Mark the answers no farther than their query's limit, up to rounding.
 
-    Limits are finite, so a missing answer (distance inf) is never marked.
+    Args:
+        found: Distances of answers, [n_queries, n_answers].
+        limits: One distance per query, [n_queries]. It is finite, so a missing answer (distance
+            inf) is never marked.
+        truth: Distances of true neighbours, [n_queries, n_true]: the scale of rounding errors.
+
+    Returns:
+        A boolean per answer, [n_queries, n_answers].
     """
     typical = float(np.median(np.abs(truth[np.isfinite(truth)])))
     reach = limits + TOLERANCE * (np.abs(limits) + typical)

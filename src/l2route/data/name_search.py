@@ -62,8 +62,8 @@ class Segment:
         Args:
             wanted: bytes of a folded name, or of several with the separators around them.
         """
-        at = self.joined.find(wanted)
-        while at >= 0:
+        at, last = self.joined.find(wanted), len(self.joined) - 1
+        while 0 <= at < last:  # after the last separator there is no name
             entry = int(np.searchsorted(self.starts, at, side="right")) - 1
             start = int(self.starts[entry]) + 1
             end = self.joined.index(_SEPARATOR, start)

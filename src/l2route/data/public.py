@@ -84,8 +84,10 @@ class Words:
     dataset: Dataset
     base_words: list[str]
     query_words: list[str]
+    base_ranks: NDArray[np.int64]
+    """Rank of each base word by frequency, 0 for the most frequent [n_base]."""
     query_ranks: NDArray[np.int64]
-    """Rank of each query word by frequency, 0 for the most frequent [n_query]."""
+    """Rank of each query word by frequency [n_query]."""
 
 
 # TEXMEX publishes md5 sums only. These sha256 sums are pinned by public projects: several agree on
@@ -221,7 +223,8 @@ def demo_words(
     base, learn, query = _split_rows(len(vectors), Split(n_base, n_learn, n_query), seed)
     units = [normalize(vectors[rows]) for rows in (base, learn, query)]
     dataset = Dataset("glove.6b.50d-words", units[0], units[2], units[1])
-    return Words(dataset, words.take(base).to_pylist(), words.take(query).to_pylist(), query)
+    base_words, query_words = (words.take(rows).to_pylist() for rows in (base, query))
+    return Words(dataset, base_words, query_words, base, query)
 
 
 def _sift(

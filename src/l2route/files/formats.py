@@ -1,10 +1,11 @@
-"""Readers and writers of fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz and HDF5 files.
+"""Readers and writers of fvecs, bvecs, ivecs, fbin, u8bin, i8bin, npy, npz, HDF5 and Parquet files.
 
 A source is a path; a file that holds several arrays takes a key after a colon, as in
-``sift.hdf5:train``. Files are not trusted: any fault is a ``ValueError`` that names the file, and
-nothing is unpickled. Only regular files are read. Links and datasets of an HDF5 file that lead to
-other files are refused. HDF5 is as safe as libhdf5, which forged links can send into an endless
-loop: open HDF5 files only from sources that you trust.
+``sift.hdf5:train``, and a table the name of a column, as in ``words.parquet:embedding``. Files are
+not trusted: any fault is a ``ValueError`` that names the file, and nothing is unpickled. Only
+regular files are read. Links and datasets of an HDF5 file that lead to other files are refused.
+HDF5 is as safe as libhdf5, which forged links can send into an endless loop: open HDF5 files only
+from sources that you trust.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from l2route.extras import install
 from l2route.files.atomic import open_regular, replacing, size_of
 from l2route.files.finite import first_nonfinite_row
+from l2route.files.hdf5 import check_inflation, find_dataset, import_h5py
 from l2route.files.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
+from l2route.files.parquet import ENDINGS as TABLES
+from l2route.files.parquet import read_column, read_column_names, write_column
 from l2route.files.query_log import SUFFIX as _LOG
 from l2route.files.query_log import read_query_log
 
@@ -34,22 +36,23 @@ _VECS: dict[str, np.dtype[Any]] = {".fvecs": _F4, ".bvecs": _U1, ".ivecs": _I4}
 _BINS: dict[str, np.dtype[Any]] = {".fbin": _F4, ".u8bin": _U1, ".i8bin": _I1}
 _HDF5 = (".hdf5", ".h5")
 
-SUFFIXES: tuple[str, ...] = (*_VECS, *_BINS, ".npy", ".npz", *_HDF5)
+SUFFIXES: tuple[str, ...] = (*_VECS, *_BINS, ".npy", ".npz", *_HDF5, *TABLES)
 """File name endings that `read_array` and `write_array` understand. Logs of queries that a server
 wrote (.log) are read too, with the files that were rotated."""
 
 _MAX_DIM = 1_000_000  # a larger dimension means that the bytes are not a header
+_POINTER = b"version https://git-lfs"  # what Git LFS leaves in place of a file
 _CHUNK_VALUES = 1 << 20  # values (or bytes) handled at a time, to bound memory
-_MAX_INFLATION = 1100  # deflate compresses at most 1032 times
 
 
 def read_array(source: str | Path, *, mmap: bool = False, n_axes: int = 2) -> NDArray[Any]:
     """Read one array of numbers, in the data type of the file.
 
     Args:
-        source: Path, with ``:key`` after an npz (optional for a single array) or HDF5 file.
-        mmap: Map the file instead of reading it, where the format allows (not npz, HDF5).
-        n_axes: 2 for vectors; 1 for integers or booleans in an npy, npz or HDF5 file.
+        source: Path, with ``:key`` after an npz (optional for a single array) or HDF5 file, or
+            ``:column`` after a Parquet, Arrow or Feather file (optional for a single column).
+        mmap: Map the file instead of reading it, where the format allows (not npz, HDF5, tables).
+        n_axes: 2 for vectors; 1 for integers or booleans in an npy, npz, HDF5 file or table.
 
     Returns:
         Array [n, d] of finite numbers, or [n] of integers or booleans.
@@ -67,6 +70,8 @@ def read_array(source: str | Path, *, mmap: bool = False, n_axes: int = 2) -> ND
         array = map_npy(path)
     elif suffix == ".npz":
         array = _read_npz_array(path, key)
+    elif suffix in TABLES:
+        array = read_column(path, key, n_axes)
     else:
         array = _read_hdf5_array(path, key, n_axes)
     _check_layout(path, array.shape, array.dtype, n_axes)
@@ -82,7 +87,8 @@ def write_array(target: str | Path, array: ArrayLike) -> None:
     Floats may be rounded to the float type of the format; other values must fit exactly.
 
     Args:
-        target: Path, with ``:key`` after an npz (default ``array``) or HDF5 file.
+        target: Path, with ``:key`` after an npz (default ``array``) or HDF5 file, or ``:column``
+            after a Parquet, Arrow or Feather file (default ``vectors``).
         array: Array [n, d] of finite numbers.
     """
     path, key = locate(target)
@@ -92,6 +98,8 @@ def write_array(target: str | Path, array: ArrayLike) -> None:
     _check_finite(path, values)
     if suffix == ".npz":
         write_npz(path, {key or "array": values})
+    elif suffix in TABLES:
+        write_column(path, key or "vectors", values)
     elif suffix in _HDF5:
         if key is None:
             raise ValueError(f"{path}: expected a key, as in {path.name}:train, got none")
@@ -139,7 +147,7 @@ def write_hdf5(
         arrays: Arrays by name.
         attributes: Attributes of the file by name.
     """
-    h5py = _import_h5py()
+    h5py = import_h5py()
     with replacing(Path(path)) as temporary, h5py.File(temporary, "w") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=np.asarray(array))
@@ -157,13 +165,13 @@ def read_attributes(path: str | Path) -> dict[str, str]:
     """
     path = Path(path)
     _check_file(path)
-    h5py = _import_h5py()
+    h5py = import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         return {str(name): _as_text(value) for name, value in file.attrs.items()}
 
 
 def list_keys(path: str | Path) -> tuple[str, ...]:
-    """List the names of the arrays in an npz or HDF5 file.
+    """List the names of the arrays in an npz or HDF5 file, or of the columns of a table.
 
     Args:
         path: The file.
@@ -176,7 +184,9 @@ def list_keys(path: str | Path) -> tuple[str, ...]:
     if path.suffix.lower() == ".npz":
         with _open_npz(path) as archive:
             return _npz_keys(archive)
-    h5py = _import_h5py()
+    if path.suffix.lower() in TABLES:
+        return read_column_names(path)
+    h5py = import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         return tuple(str(name) for name in file)
 
@@ -184,7 +194,8 @@ def list_keys(path: str | Path) -> tuple[str, ...]:
 def locate(source: str | Path) -> tuple[Path, str | None]:
     """The path of a source, and its key if it has one."""
     match = re.fullmatch(r"(.+):([^:]+)", str(source))
-    if match and Path(match[1]).suffix.lower() in (".npz", *_HDF5) and not Path(source).exists():
+    holds_several = match and Path(match[1]).suffix.lower() in (".npz", *_HDF5, *TABLES)
+    if match and holds_several and not Path(source).exists():
         return Path(match[1]), match[2]
     return Path(source), None
 
@@ -196,6 +207,10 @@ def _check_file(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> None:
     _check_suffix(path, suffixes)
     if n_bytes == 0 and path.suffix.lower() != _LOG:  # the current file of a log may be new
         raise ValueError(f"{path}: expected vectors, got an empty file")
+    with open_regular(path) as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            got = "a pointer of Git LFS: `git lfs pull` brings the file"
+            raise ValueError(f"{path}: expected vectors, got {got}")
 
 
 def _check_suffix(path: Path, suffixes: tuple[str, ...] = SUFFIXES) -> str:
@@ -303,46 +318,19 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any
     return np.frombuffer(data, dtype).reshape(shape, order=order)
 
 
-def _import_h5py() -> ModuleType:
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError(f"HDF5 files need h5py: {install('hdf5')}") from error
-    module: ModuleType = h5py
-    return module
-
-
 def _as_text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
 def _read_hdf5_array(path: Path, key: str | None, n_axes: int) -> NDArray[Any]:
-    h5py = _import_h5py()
+    h5py = import_h5py()
     with naming(path, "an HDF5 file"), h5py.File(path, "r") as file:
         if key is None:
             raise ValueError(f"{path}: expected a key out of {_names_in(file)}, got none")
-        dataset = _follow(path, file, key)
-        if not isinstance(dataset, h5py.Dataset) or dataset.is_virtual or dataset.external:
-            got = "a dataset in other files" if isinstance(dataset, h5py.Dataset) else "a group"
-            raise ValueError(f"{path}: expected {key} to be a dataset within the file, got {got}")
+        dataset = find_dataset(path, file, key)
         _check_layout(path, dataset.shape or (), dataset.dtype, n_axes)
-        if dataset.nbytes > _MAX_INFLATION * path.stat().st_size:
-            got = f"a file of {path.stat().st_size} bytes"
-            raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got {got}")
+        check_inflation(path, dataset)
         return np.asarray(dataset[()])
-
-
-def _follow(path: Path, file: Any, key: str) -> Any:
-    """The node of a key, through hard links only: other links can lead out of the file."""
-    h5py = _import_h5py()
-    node = file
-    for name in filter(None, key.split("/")):
-        if not isinstance(node, h5py.Group) or not node.id.links.exists(name.encode()):
-            raise ValueError(f"{path}: expected a key out of {_names_in(file)}, got {key!r}")
-        if node.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
-            raise ValueError(f"{path}: expected {key} to be within the file, got a link")
-        node = node[name]
-    return node
 
 
 def _write_stream(file: IO[bytes], path: Path, suffix: str, values: NDArray[Any]) -> None:

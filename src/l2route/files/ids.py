@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from l2route.files.atomic import open_regular
 from l2route.files.formats import locate, read_array
+from l2route.files.parquet import ENDINGS as TABLES
 
-ENDINGS = (".txt", ".npy", ".npz", ".hdf5", ".h5")
+ENDINGS = (".txt", ".npy", ".npz", ".hdf5", ".h5", *TABLES)
 """File name endings that `read_ids` understands."""
 
 
@@ -20,7 +21,8 @@ def read_ids(source: str | Path, *, may_be_mask: bool = False) -> NDArray[Any]:
 
     Args:
         source: Path of a text file (.txt) with an id per line, or of an npy, npz or HDF5 file, with
-            ``:key`` after the last two.
+            ``:key`` after the last two, or of a table (.parquet, .arrow, .feather), with
+            ``:column``.
         may_be_mask: Whether an array of booleans is accepted.
 
     Returns:

@@ -174,11 +174,15 @@ from l2route.interop.annbench import L2Route
 __all__ = ["L2Route"]
 '''
 Runner = Literal["ann-benchmarks", "vibe"]
-RUNNERS: dict[Runner, tuple[str, ...]] = {
-    "ann-benchmarks": ("euclidean", "angular"),
-    "vibe": ("euclidean", "cosine", "normalized", "ip"),
+RUNNERS: dict[Runner, dict[str, tuple[str, ...]]] = {
+    "ann-benchmarks": {"float": ("euclidean", "angular")},
+    "vibe": {
+        "float": ("euclidean", "cosine", "normalized", "ip"),
+        "uint8": ("euclidean", "cosine"),
+        "int8": ("euclidean", "cosine"),
+    },
 }
-"""Metrics of each runner."""
+"""Metrics of each runner, by the type of the vectors' elements."""
 BY_SLACK = """
     run_groups:
       int8:
@@ -233,12 +237,13 @@ def _config(runner: Runner) -> str:
         package, image = "vibe", "ood: true\n    singularity_image: l2route"
     else:
         package, image = "ann_benchmarks", "docker_tag: ann-benchmarks-l2route"
-    entries = [
-        ENTRY.format(metric=metric, image=image, package=package)
-        + (BY_BEAM if METRICS[metric] == "ip" else BY_SLACK)
-        for metric in RUNNERS[runner]
-    ]
-    return "float:\n" + "".join(entries)
+    parts = []
+    for kind, metrics in RUNNERS[runner].items():
+        parts.append(f"{kind}:\n")
+        for metric in metrics:
+            parts.append(ENTRY.format(metric=metric, image=image, package=package))
+            parts.append(BY_BEAM if METRICS[metric] == "ip" else BY_SLACK)
+    return "".join(parts)
 
 
 def write_module(directory: Path, runner: Runner = "ann-benchmarks") -> None:

@@ -68,9 +68,6 @@ class L2RouteVectorStore(VectorStore):
         """The index, to learn from queries; None as long as there never was a document."""
         return self._documents.index
 
-    def __len__(self) -> int:
-        return len(self._documents)
-
     def add_texts(
         self,
         texts: Iterable[str],

@@ -79,9 +79,6 @@ class L2RouteVectorStore(BasePydanticVectorStore):
         """The index, to learn from queries; None as long as there never was a node."""
         return self._documents.index
 
-    def __len__(self) -> int:
-        return len(self._documents)
-
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Add nodes with embeddings; if it fails, nothing is added.
 

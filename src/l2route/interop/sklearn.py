@@ -88,8 +88,7 @@ class L2RouteNeighbors(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def fit(self, X: object, y: object = None) -> L2RouteNeighbors:  # noqa: N803
         """Index the samples X [n_samples, n_features]; y is ignored."""
-        if self.metric not in METRICS:
-            raise ValueError(f"expected a metric of {', '.join(METRICS)}, got {self.metric!r}")
+        _check_metric(self.metric)
         _count("n_neighbors", self.n_neighbors)
         if self.ef is not None:
             _count("ef", self.ef)
@@ -136,7 +135,7 @@ class L2RouteNeighbors(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             n_neighbors: neighbours of a sample; by default as given to the class.
             mode: "connectivity" for ones, "distance" for distances, not of inner products.
         """
-        self._check_mode(mode)
+        _check_mode(mode, self.metric)
         distances, ids = self._kneighbors(X, n_neighbors)
         values = distances if mode == "distance" else np.ones(ids.shape)
         offsets = np.arange(0, ids.size + 1, ids.shape[1])
@@ -181,7 +180,7 @@ class L2RouteNeighbors(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             mode: "connectivity" for ones, "distance" for distances, not of inner products.
             sort_results: has no effect: rows are always sorted by distance.
         """
-        self._check_mode(mode)
+        _check_mode(mode, self.metric)
         offsets, distances, ids = self._within(X, radius)
         values = distances if mode == "distance" else np.ones(len(ids))
         shape = (len(offsets) - 1, self.n_samples_fit_)
@@ -224,15 +223,6 @@ class L2RouteNeighbors(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         keep = found.ids != rows
         counts = np.bincount(rows[keep], minlength=len(queries))
         return np.concatenate([[0], np.cumsum(counts)]), distances[keep], found.ids[keep]
-
-    def _check_mode(self, mode: str) -> None:
-        if mode not in ("connectivity", "distance"):
-            raise ValueError(f"expected mode connectivity or distance, got {mode!r}")
-        if mode == "distance" and METRICS[self.metric] == "ip":
-            raise ValueError(
-                "expected mode connectivity for inner products, which are not distances, "
-                f"got {mode!r}"
-            )
 
     def _ef(self, k: int) -> int:
         """The beam width for k answers; of few samples, all."""
@@ -303,7 +293,8 @@ class L2RouteTransformer(
         neighbors = L2RouteNeighbors(
             n_neighbors=self.n_neighbors, metric=self.metric, ef=self.ef, n_jobs=self.n_jobs
         )
-        neighbors._check_mode(self.mode)
+        _check_metric(self.metric)
+        _check_mode(self.mode, self.metric)
         samples = validate_data(self, X, dtype=(np.float64, np.float32))
         self.neighbors_ = neighbors.fit(samples)
         self.n_samples_fit_ = len(samples)
@@ -320,6 +311,20 @@ class L2RouteTransformer(
     def fit_transform(self, X: object, y: object = None) -> csr_matrix:  # noqa: N803
         """Index the samples X [n_samples, n_features], and return the graph between them."""
         return self.fit(X, y).transform(X)
+
+
+def _check_metric(metric: str) -> None:
+    if metric not in METRICS:
+        raise ValueError(f"expected a metric of {', '.join(METRICS)}, got {metric!r}")
+
+
+def _check_mode(mode: str, metric: str) -> None:
+    if mode not in ("connectivity", "distance"):
+        raise ValueError(f"expected mode connectivity or distance, got {mode!r}")
+    if mode == "distance" and METRICS[metric] == "ip":
+        raise ValueError(
+            f"expected mode connectivity for inner products, which are not distances, got {mode!r}"
+        )
 
 
 def _count(name: str, given: object) -> int:

@@ -100,6 +100,11 @@ def check_alone(recall: float, limits: Limits) -> None:
         )
 
 
+def default_budget(rerank: int, n_projection: int) -> int:
+    """The budget of a search without limits, of which rerank and projection take at most half."""
+    return max(DEFAULT_BUDGET, 2 * (rerank + n_projection))
+
+
 def left_for_routing(total: int, rerank: int, n_projection: int, routing_dim: int, dim: int) -> int:
     """Number of routing vectors that a total budget allows, after rerank and projection.
 
@@ -173,5 +178,5 @@ def _routing(budget: int | None, rerank: int, space: RoutingSpace) -> int:
     """Number of routing vectors that a budget allows; None for the default budget."""
     n_projection = space.n_projection
     if budget is None:
-        budget = max(DEFAULT_BUDGET, 2 * (rerank + n_projection))
+        budget = default_budget(rerank, n_projection)
     return left_for_routing(index_of(budget), rerank, n_projection, space.dim, space.original_dim)

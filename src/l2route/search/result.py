@@ -19,6 +19,12 @@ class Trace:
     """Row numbers of the vertices visited by all queries [n_visited]."""
     hops: NDArray[np.int32]
     """Hop in which each vertex was visited, 0 for entry points [n_visited]."""
+    scores: NDArray[np.float32]
+    """Score of each vertex visited, in the space that is walked in; smaller is nearer."""
+    hop_offsets: NDArray[np.int64]
+    """[n_queries + 1]; query i has the hops from hop_offsets[i] up to hop_offsets[i + 1]."""
+    expanded: NDArray[np.int32]
+    """Row number of the vertex expanded in each hop, on any layer [n_hops]."""
 
     def of(self, query: int) -> NDArray[np.int32]:
         """Vertices that one query visited, in order."""

@@ -14,9 +14,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from l2route.serve.options import API_KEY, ServeOptions
 
-BEARER = HTTPBearer(auto_error=False, description=f"The key in {API_KEY}, if there is one.")
+BEARER = HTTPBearer(auto_error=False, description=f"The key in {API_KEY}.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
-Check = Callable[[Request, HTTPAuthorizationCredentials | None], Awaitable[None]]
+Check = Callable[..., Awaitable[None]]
 
 
 def check_of(options: ServeOptions) -> Check:
@@ -28,27 +28,29 @@ def check_of(options: ServeOptions) -> Check:
     Args:
         options: address and key of the server.
     """
-    key = None if options.api_key is None else options.api_key.encode()
+    if options.api_key is not None:
+        return _key_check(options.api_key.encode())
     is_local = is_loopback(options.host)
 
-    async def check(request: Request, credentials: Credentials) -> None:
-        if key is not None:
-            given = b"" if credentials is None else credentials.credentials.encode()
-            if not hmac.compare_digest(given, key):
-                got = "none" if credentials is None else "another one"
-                raise HTTPException(
-                    401,
-                    f"expected the key in the header Authorization: Bearer KEY, got {got}",
-                    headers={"WWW-Authenticate": "Bearer"},
-                )
-        elif not is_local:
+    async def check(request: Request) -> None:
+        if not is_local:
+            expected = f"a server with a key in {API_KEY} to change the index from afar"
+            raise HTTPException(403, f"expected {expected}, got one without")
+        _check_origin(request)
+
+    return check
+
+
+def _key_check(key: bytes) -> Check:
+    async def check(credentials: Credentials) -> None:
+        given = b"" if credentials is None else credentials.credentials.encode("latin-1")
+        if not hmac.compare_digest(given, key):
+            got = "none" if credentials is None else "another one"
             raise HTTPException(
-                403,
-                f"expected a server with a key in {API_KEY} to change the index from afar, "
-                "got one without",
+                401,
+                f"expected the key in the header Authorization: Bearer KEY, got {got}",
+                headers={"WWW-Authenticate": "Bearer"},
             )
-        else:
-            _check_origin(request)
 
     return check
 

@@ -34,6 +34,8 @@ T = TypeVar("T")
 class Engine:
     """Searches, changes, metrics and the log of a server.
 
+    It opens the log, and measures the default recall if that was not done yet.
+
     Args:
         served: the index.
         options: limits, time-outs and what is logged.
@@ -59,27 +61,18 @@ class Engine:
         self.metrics = Metrics(
             served, lambda: self.batcher.n_waiting, lambda: self.writer.n_waiting
         )
-        self._log: QueryLog | None = None
+        self._log = self._opened_log()
+        if options.recall is not None:
+            served.index.setting(options.recall, WARM_K)
         self._measured: set[tuple[float, int, str | None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.is_ready = False
 
     async def start(self) -> None:
-        """Start the threads, open the log and measure the default recall."""
-        options = self.options
-        if options.log_queries is not None:
-            self._log = QueryLog(
-                options.log_queries,
-                self.served.index.dim,
-                sample=options.log_sample,
-                max_bytes=int(options.log_mb * 1e6),
-                n_files=options.log_files,
-            )
-        if options.recall is not None:
-            await asyncio.to_thread(self.served.index.setting, options.recall, WARM_K)
+        """Start the threads."""
         self.batcher.start()
         self.writer.start()
-        if options.reload:
+        if self.options.reload:
             self._watching = asyncio.create_task(self._watch())
         self.is_ready = True
 
@@ -144,6 +137,18 @@ class Engine:
         if isinstance(error, ValueError):
             return HTTPException(422, str(error))
         return HTTPException(503, str(error), headers=RETRY)
+
+    def _opened_log(self) -> QueryLog | None:
+        options = self.options
+        if options.log_queries is None:
+            return None
+        return QueryLog(
+            options.log_queries,
+            self.served.index.dim,
+            sample=options.log_sample,
+            max_bytes=int(options.log_mb * 1e6),
+            n_files=options.log_files,
+        )
 
     def _check_setting(self, ask: Ask) -> None:
         """Refuse recalls beyond a number of them: each has to be measured, and is kept."""

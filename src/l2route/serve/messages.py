@@ -60,7 +60,7 @@ class AddRequest(BaseModel):
         Field(description="One per vector; by default the numbers after the largest so far."),
     ] = None
     labels: Annotated[
-        list[str] | None, Field(description="One per vector, if the server has labels.")
+        list[str] | None, Field(description="Names of the vectors, one per vector.")
     ] = None
 
 
@@ -88,7 +88,7 @@ class Found(BaseModel):
     distances: list[list[float]]
     n_computed: Annotated[list[float], Field(description="Distance computations of each query.")]
     labels: Annotated[
-        list[list[str | None]] | None, Field(description="If the server has labels.")
+        list[list[str | None]] | None, Field(description="Names of the ids, if the index has any.")
     ] = None
 
 

@@ -28,8 +28,7 @@ class Served:
 
     Args:
         path: directory of the index.
-        labels: names of its vectors; see `RoutingIndex.search` for their ids.
-        labels_path: file that the names are written to when they change; None for none.
+        labels: names for ids of the index that have none; ids that it lacks are ignored.
         mmap: map the arrays instead of reading them.
         n_threads: threads for changes; 0 for all cores.
     """
@@ -39,18 +38,22 @@ class Served:
         path: Path,
         labels: Labels | None = None,
         *,
-        labels_path: Path | None = None,
         mmap: bool = False,
         n_threads: int = 0,
     ) -> None:
-        self.path, self.labels, self.labels_path = path, labels, labels_path
-        self._mmap, self._n_threads = mmap, n_threads
+        self.path, self._mmap, self._n_threads = path, mmap, n_threads
         self.index: RoutingIndex = load(path, mmap=mmap)
+        if labels is not None:
+            _name(self.index, labels)
         self.n_reloads = 0
         self.has_changes = False  # that are not saved
         self._touched: set[int] = set()  # ids that were added, updated or deleted here
-        self._unnamed: set[int] = set()  # ids that lose their names with the next save
-        self._has_new_names = False
+
+    @property
+    def labels(self) -> Labels | None:
+        """The names of ids; None if there are none."""
+        names = self.index.names
+        return names if len(names) else None
 
     @property
     def is_newer(self) -> bool:
@@ -63,11 +66,8 @@ class Served:
 
     def add(self, vectors: object, ids: object, labels: list[str] | None) -> Ids:
         """Add vectors, and return their ids; see `RoutingIndex.add`."""
-        if labels is not None:
-            self._check_labels(labels, len(np.atleast_2d(np.asarray(vectors))))
-        added = self.index.add(vectors, ids, n_threads=self._n_threads)
+        added = self.index.add(vectors, ids, names=labels, n_threads=self._n_threads)
         self._note(added)
-        self._name(added, labels)
         return added
 
     def update(self, ids: Ids, vectors: object) -> Ids:
@@ -80,23 +80,12 @@ class Served:
         """Delete vectors; see `RoutingIndex.delete`."""
         self.index.delete(ids)
         self._note(ids)
-        self._unnamed |= set(ids.tolist())
         return ids
 
     def save(self) -> None:
-        """Save what has changed; afterwards it survives a crash.
-
-        New names are written before the vectors that they name, and names of deleted vectors are
-        removed after these: a vector that is saved is never without its name.
-        """
-        if self.labels is not None and self._has_new_names:
-            self._write_labels()
+        """Save what has changed; afterwards it survives a crash."""
         self.index.save(self.path)
         self.has_changes = False
-        if self.labels is not None and self._unnamed:
-            self.labels.remove(np.fromiter(self._unnamed, np.int64))
-            self._write_labels()
-        self._unnamed.clear()
 
     def reload(self) -> bool:
         """Serve the newer save if there is one, with all changes that were made here.
@@ -113,6 +102,7 @@ class Served:
         try:
             newer = load(self.path, mmap=self._mmap)
             self._check_alike(newer)
+            _name(newer, self.index.names)
             if self._carry_over(newer):
                 newer.save(self.path)
         except (OSError, ValueError) as error:
@@ -121,16 +111,6 @@ class Served:
         self.n_reloads += 1
         LOG.info("%s: serving a newer save of %d vectors", self.path, len(newer))
         return True
-
-    def _name(self, added: Ids, labels: list[str] | None) -> None:
-        """Name new vectors; those without a name do not keep that of a deleted one."""
-        if self.labels is None:
-            return
-        names = [None] * len(added) if labels is None else labels
-        if names != self.labels.names(added):
-            self.labels.add(names, added)
-            self._has_new_names = True
-        self._unnamed -= set(added.tolist())
 
     def _note(self, ids: Ids) -> None:
         self._touched.update(ids.tolist())
@@ -156,20 +136,12 @@ class Served:
             newer.update(both, self.index.vectors(both), n_threads=self._n_threads)
         if (missing := ids[is_here & ~is_there]).size:
             newer.add(self.index.vectors(missing), missing, n_threads=self._n_threads)
+        newer.names.add(self.index.names.names(ids[is_here]), ids[is_here])
         return True
 
-    def _check_labels(self, labels: list[str], n: int) -> None:
-        if self.labels is None:
-            raise ValueError("expected a server that has labels, got labels for one without")
-        if self.labels_path is not None and self.labels_path.suffix.lower() != ".tsv":
-            got = self.labels_path.name
-            raise ValueError(f"expected a server whose labels are in a .tsv, got {got}")
-        if len(labels) != n:
-            raise ValueError(f"expected {n} labels, one per vector, got {len(labels)}")
-        Labels.of(labels)  # refuses names that are none, before a vector is added
 
-    def _write_labels(self) -> None:
-        assert self.labels is not None
-        if self.labels_path is not None:
-            self.labels.write(self.labels_path)
-        self._has_new_names = False
+def _name(index: RoutingIndex, labels: Labels) -> None:
+    """Name the ids of an index that have no name."""
+    known = set(index) - {id_ for id_, _ in index.names}
+    pairs = [(id_, name) for id_, name in labels if id_ in known]
+    index.name(Labels.of([name for _, name in pairs], np.array([id_ for id_, _ in pairs], "i8")))

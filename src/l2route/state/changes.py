@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from l2route.files.progress import Progress
 from l2route.rewiring.refine import refine_graph
@@ -21,7 +22,14 @@ from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss
 from l2route.search.space import LEARNED, RoutingSpace
 from l2route.search.validation import Validation
+from l2route.state.names import moved
 from l2route.state.state import IndexState
+
+
+def relabelled(state: IndexState, labels: NDArray[np.int64]) -> IndexState:
+    """Give the vectors other ids; their names go with them: `RoutingIndex.relabel`."""
+    after = replace(state, labels=labels)
+    return replace(after, names=moved(state.names, state.ids, labels))
 
 
 def validated(state: IndexState, validation: Validation) -> IndexState:

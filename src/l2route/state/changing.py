@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from operator import index as index_of
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.labels import Labels, checked_names
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.files.progress import Progress, ignore
 from l2route.search.base import BaseVectors
@@ -39,6 +41,7 @@ class Changing:
         vectors: object,
         ids: object = None,
         *,
+        names: Iterable[str | None] | None = None,
         n_threads: int = 0,
         progress: Progress | None = None,
     ) -> Ids:
@@ -52,6 +55,7 @@ class Changing:
             vectors: [n, dim], or one vector [dim].
             ids: their ids [n], distinct int64 other than −1 that the index does not have. Default:
                 the numbers that follow the largest id so far.
+            names: their names [n], for `names`; None for one without a name.
             n_threads: threads; 0 for all cores. The index is the same for any number.
             progress: called with vectors inserted and in total, after all checks.
 
@@ -60,17 +64,21 @@ class Changing:
         """
         rows = _checked_vectors(vectors, self._current.state.base)
         given = None if ids is None else checked_ids(ids, len(rows))
+        texts = checked_names([None] * len(rows) if names is None else names)
+        if len(texts) != len(rows):
+            raise ValueError(f"expected {len(rows)} names, one per vector, got {len(texts)}")
         threads, shown = _checked_threads(n_threads), progress or ignore
         if not len(rows):
             return np.zeros(0, dtype=np.int64)
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows))
-            living.insert(rows, chosen, replaces=False, n_threads=threads, progress=shown)
+            with _naming(self._current.state.names, chosen, texts):
+                living.insert(rows, chosen, replaces=False, n_threads=threads, progress=shown)
         return chosen
 
     def delete(self, ids: object) -> None:
-        """Delete vectors; if one of the ids is unknown or repeated, nothing is deleted.
+        """Delete vectors and their names; if an id is unknown or repeated, nothing is deleted.
 
         Searches that begin from now on do not answer with them. The graph is repaired around them
         when enough have been deleted; their places are then used again.
@@ -80,6 +88,7 @@ class Changing:
             return
         with self._current.living() as living:
             living.delete(_slots_of(living, wanted))
+            self._current.state.names.remove(wanted)
 
     def update(
         self,
@@ -91,6 +100,7 @@ class Changing:
     ) -> None:
         """Replace vectors; if one of the ids is unknown or repeated, nothing is changed.
 
+        Ids keep their names.
         Vectors that are equal to those that the index has under their ids stay where they are.
         A search that runs meanwhile finds each id once, with the old vector or the new one. So the
         call waits for searches that are running, for up to a second; one that lasts longer may miss
@@ -114,6 +124,30 @@ class Changing:
             if is_new.any():
                 rows, wanted = rows[is_new], wanted[is_new]
                 living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
+
+    @property
+    def names(self) -> Labels:
+        """The names of ids, as they are now; `save` keeps them with the index.
+
+        Give names by `add` and `name`. `delete` takes them away, and `save` leaves out names of ids
+        that the index does not have.
+        """
+        return self._current.state.names
+
+    def name(self, labels: Labels) -> None:
+        """Give vectors names, in place of those they have; if an id is unknown, nothing changes.
+
+        Args:
+            labels: names of ids of the index.
+        """
+        pairs = list(labels)
+        ids = np.array([id_ for id_, _ in pairs], dtype=np.int64)
+        with self._current.alone():
+            state = self._current.state
+            unknown = ids[state.slots_of(ids) < 0] if len(ids) else ids
+            if len(unknown):
+                raise ValueError(f"expected ids of the index, got {named(unknown)}")
+            state.names.add([name for _, name in pairs], ids)
 
     def _check_encodes(self) -> None:
         """Refuse spaces into which new vectors cannot be mapped."""
@@ -173,6 +207,18 @@ class Changing:
     def __len__(self) -> int:
         state = self._current.state
         return state.graph.n_vertices if state.living is None else len(state.living)
+
+
+@contextmanager
+def _naming(labels: Labels, ids: Ids, names: list[str | None]) -> Iterator[None]:
+    """Name ids while their vectors are added; if that fails, they have no names."""
+    if len(labels) or any(names):  # an id may have the name of a vector of the past
+        labels.add(names, ids)
+    try:
+        yield
+    except BaseException:
+        labels.remove(ids)
+        raise
 
 
 def checked_ids(ids: object, n: int | None = None, *, is_distinct: bool = True) -> Ids:

@@ -72,6 +72,14 @@ class Current:
             self._freshen()
             return self._snapshot().validation
 
+    def fresh(self) -> IndexState:
+        """The current state, with the true neighbours that validation queries have now."""
+        if self.state.living is None:
+            return self.state
+        with self.alone():
+            self._freshen()
+            return self.state
+
     @contextmanager
     def living(self, n_more: int = 0) -> Iterator[Living]:
         """Hold the lock of changes, and yield buffers with room for n more vectors.
@@ -184,9 +192,7 @@ class Current:
             rerank = 0 if searcher.space.is_exact else k
             return Setting(searcher.space.name, k, recall, rerank, 1.0, ef=k, share=share)
         if state.living is not None:
-            with self.alone():
-                self._freshen()
-                state = self.state
+            state = self.fresh()
             searcher = state.searcher(searcher.space.name)
         assert state.validation is not None
         if share == 1.0:

@@ -23,6 +23,7 @@ from l2route.search.vertex_map import FilterMap
 from l2route.state.arrays import optional_array, required_array
 from l2route.state.buffers import PER_SLOT
 from l2route.state.living import Counts, Living
+from l2route.state.names import arrays_of_names, names_of
 from l2route.state.snapshot import reopened, served
 from l2route.state.space_record import entry_of_space, space_of
 from l2route.state.state import IndexState, check_labels
@@ -58,7 +59,7 @@ def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> tuple[
     try:
         state = state_of(meta, arrays)
         if verify:
-            check_values(state, arrays_of(state))
+            check_values(state, arrays_of_rows(state))
         return state, saved
     except DAMAGED as error:
         got = f"no {error} in its meta.json" if isinstance(error, KeyError) else error
@@ -70,6 +71,11 @@ def arrays_of(state: IndexState) -> dict[str, NDArray[Any]]:
 
     Of a living index they are those of the slots in use, dead and free ones included.
     """
+    return arrays_of_rows(state) | arrays_of_names(state.names, state.slots_of)
+
+
+def arrays_of_rows(state: IndexState) -> dict[str, NDArray[Any]]:
+    """All arrays of a state but those of names."""
     arrays = state.arrays()
     if state.labels is None:
         arrays["labels"] = np.arange(state.graph.n_vertices, dtype=np.int64)
@@ -98,6 +104,11 @@ def meta_of(state: IndexState) -> dict[str, Any]:
 
 def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     """The inverse of `meta_of` and `arrays_of`."""
+    state = _state_without_names(meta, arrays)
+    return replace(state, names=names_of(arrays, state.slots_of))
+
+
+def _state_without_names(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     rows = required_array(arrays, "vectors", BASE_TYPES, 2)
     base = BaseVectors(rows, int(meta["dim"]), check_metric(meta["metric"]))
     spaces = [space_of(i, entry, arrays) for i, entry in enumerate(meta["spaces"])]

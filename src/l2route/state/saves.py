@@ -12,7 +12,8 @@ from l2route.files.storage import StaleError, append_patch
 from l2route.state.buffers import PER_SLOT
 from l2route.state.current import Current
 from l2route.state.living import Living, Slots
-from l2route.state.persist import arrays_of, meta_of, write_state
+from l2route.state.names import rows_of_names
+from l2route.state.persist import arrays_of_rows, meta_of, write_state
 from l2route.state.state import IndexState
 
 
@@ -25,9 +26,7 @@ def save(current: Current, path: Path | None) -> None:
     """
     target = _target(current, path)
     if current.state.living is None:
-        state = current.state
-        current.saved = write_state(target, state)
-        current.saved_state = state
+        _save_constant(current, current.state, target)
         return
     with current.alone():
         state = current.state
@@ -40,6 +39,16 @@ def save(current: Current, path: Path | None) -> None:
             _save_changes(current, state, state.living, saved)
         except StaleError:
             _save_whole(current, state, target)
+
+
+def _save_constant(current: Current, state: IndexState, path: Path) -> None:
+    renamed = state.names.take_changes()
+    try:
+        current.saved = write_state(path, state)
+    except BaseException:
+        state.names.note_changes(renamed)
+        raise
+    current.saved_state = state
 
 
 def _target(current: Current, path: Path | None) -> Path:
@@ -63,7 +72,7 @@ def _fits(state: IndexState, saved: Saved) -> bool:
 
 def _changing_arrays(state: IndexState) -> list[tuple[str, NDArray[Any]]]:
     """Arrays that additions and deletions change, with their names."""
-    arrays = arrays_of(state).items()
+    arrays = arrays_of_rows(state).items()
     return [each for each in arrays if each[0] == "entries" or PER_SLOT.fullmatch(each[0])]
 
 
@@ -72,25 +81,27 @@ def _save_whole(current: Current, state: IndexState, path: Path) -> None:
     store = state.living.store
     changes = store.take_changes()
     try:
-        current.saved = write_state(path, state)
+        _save_constant(current, state, path)
     except BaseException:
         store.note_changes(*changes)
         raise
-    current.saved_state = state
 
 
 def _save_changes(current: Current, state: IndexState, living: Living, saved: Saved) -> None:
-    changes = living.store.take_changes()
+    changes, renamed = living.store.take_changes(), state.names.take_changes()
     try:
-        patch = _patch(state, saved, *changes)
+        patch = _patch(state, saved, *changes, renamed)
         current.saved = append_patch(saved, meta_of(state), patch)
     except BaseException:
         living.store.note_changes(*changes)
+        state.names.note_changes(renamed)
         raise
     current.saved_state = state
 
 
-def _patch(state: IndexState, saved: Saved, changed: Slots, renewed: Slots) -> Patch:
+def _patch(
+    state: IndexState, saved: Saved, changed: Slots, renewed: Slots, renamed: set[int] | None
+) -> Patch:
     """The rows of arrays that differ from the saved ones.
 
     Args:
@@ -98,6 +109,7 @@ def _patch(state: IndexState, saved: Saved, changed: Slots, renewed: Slots) -> P
         saved: what is saved.
         changed: slots whose neighbour lists have changed.
         renewed: slots whose vectors or labels have changed.
+        renamed: ids whose names have changed; None if that is not known.
     """
     rows, lengths = {}, {}
     for name, array in _changing_arrays(state):
@@ -108,4 +120,7 @@ def _patch(state: IndexState, saved: Saved, changed: Slots, renewed: Slots) -> P
         numbers = np.union1d(known, new).astype(np.int64)
         rows[name] = (numbers, array[numbers])
         lengths[name] = len(array)
+    for name, added in rows_of_names(state.names, renamed, saved.layouts, state.slots_of).items():
+        rows[name] = added
+        lengths[name] = saved.layouts[name].shape[0] + len(added[0])
     return Patch(rows, lengths)

@@ -78,10 +78,7 @@ class Searching:
         limits = Limits(budget, ef, slack, rerank)
         state = self._current.state
         if where is None and recall is None and state.living is None:  # the shortest way
-            plan = state.searcher(space).plan(
-                k, limits=limits, n_threads=n_threads, labels=state.labels
-            )
-            return plan(queries, trace)
+            return state.searcher(space).recent(k, limits, n_threads, state.labels)(queries, trace)
         asked = Asked(k, where, limits, recall, space, n_threads)
         return IndexPlan(self._current, asked)(queries, trace)
 

@@ -177,7 +177,7 @@ def dense_state(state: IndexState) -> IndexState:
         () if validation is None else list(state.settings.values()),
         () if validation is None else list(state.losses.values()),
     )
-    return replace(dense, drifts=state.drifts, next_id=living.counts.next_id)
+    return replace(dense, drifts=state.drifts, next_id=living.counts.next_id, names=state.names)
 
 
 def _dense_lists(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.data.labels import Labels
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.drift import Drift
@@ -19,6 +20,7 @@ from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss, Setting, SettingKey
 from l2route.search.space import RoutingSpace, original_space
 from l2route.search.validation import Validation
+from l2route.state.names import new_names
 from l2route.state.space_record import arrays_of_space
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class IndexState:
     """Least id for the next vector added without one: ids of deleted vectors stay unused."""
     living: Living | None = None
     """The buffers that additions and deletions change in place; None if all arrays are constant."""
+    names: Labels = field(default_factory=new_names)
+    """Names of ids, changed in place: all states of an index share them."""
 
     def __post_init__(self) -> None:
         if self.labels is not None and self.living is None:
