@@ -3,14 +3,13 @@
     python cross.py [TARGET …]      # as zig names them; all of TARGETS by default
 
 zig brings the headers and libraries of every system. The module is linked as on the real one, with
-Python's symbols left open, but not run. Python's headers are those of this machine's interpreter:
-the stable ABI's are the same everywhere.
+Python's symbols left open, but not run. The stable ABI is used if there is a Python 3.12, whose
+headers are then taken; they are the same everywhere.
 """
 
 import os
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,9 @@ from pathlib import Path
 
 import nanobind
 import ziglang
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from wheel_environments import find_python  # beside the tests
 
 ROOT = Path(__file__).parents[2]
 TARGETS = (
@@ -28,13 +30,19 @@ TARGETS = (
 )
 ZIG = str(Path(ziglang.__file__).with_name("zig"))
 NANOBIND = Path(nanobind.__file__).parent
-HEADERS = (
-    nanobind.include_dir(),
-    str(NANOBIND / "ext" / "robin_map" / "include"),
-    sysconfig.get_paths()["include"],
-)
-FLAGS = ("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'cpp'}")
+HEADERS = (nanobind.include_dir(), str(NANOBIND / "ext" / "robin_map" / "include"))
+INCLUDE = "import sysconfig; print(sysconfig.get_paths()['include'])"
+FLAGS = ("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-include", "cstdio")
+STABLE_ABI = "-DPy_LIMITED_API=0x030C0000"
 STRICT = ("-Wall", "-Wextra", "-Werror")
+
+
+def python_flags() -> list[str]:
+    """Options for Python's headers: those of 3.12 with the stable ABI, or of this interpreter."""
+    python = find_python("3.12")
+    command = [str(python or sys.executable), "-c", INCLUDE]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    return ["-isystem", found.stdout.strip(), *([STABLE_ABI] if python else [])]
 
 
 def sources() -> list[Path]:
@@ -43,13 +51,14 @@ def sources() -> list[Path]:
     return [*own, NANOBIND / "src" / "nb_combined.cpp"]
 
 
-def compile_source(source: Path, target: str, directory: Path) -> Path:
+def compile_source(source: Path, target: str, directory: Path, python: list[str]) -> Path:
     """Compile a file for a target, the core's own without warnings; return the object file."""
     made = directory / f"{source.stem}.o"
     headers = [word for path in HEADERS for word in ("-isystem", path)]
     warnings = STRICT if source.is_relative_to(ROOT / "cpp") else ("-w",)
-    words = ("-target", target, *FLAGS, *warnings, *headers, "-c", str(source), "-o", str(made))
-    subprocess.run([ZIG, "c++", *words], check=True)
+    flags = (*FLAGS, *warnings, f"-I{ROOT / 'cpp'}", *headers, *python)
+    command = [ZIG, "c++", "-target", target, *flags, "-c", str(source), "-o", str(made)]
+    subprocess.run(command, check=True)
     return made
 
 
@@ -62,22 +71,29 @@ def link(objects: list[Path], target: str, directory: Path) -> Path:
     return made
 
 
+def build(target: str, python: list[str]) -> str:
+    """Compile and link for a target; return what it took."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
+        directory = Path(scratch)
+        tasks = [
+            pool.submit(compile_source, source, target, directory, python) for source in sources()
+        ]
+        made = [task.result() for task in tasks]
+        size = link(made, target, directory).stat().st_size
+    seconds = time.monotonic() - begin
+    return f"{target}: {len(made)} files, {size / 1e6:.1f} MB, {seconds:.0f} s"
+
+
 def main() -> None:
     """Compile and link for every target, and print what it took."""
     unknown = set(sys.argv[1:]) - set(TARGETS)
     if unknown:
         sys.exit(f"expected targets of {', '.join(TARGETS)}, got {', '.join(unknown)}")
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for target in sys.argv[1:] or TARGETS:
-            begin, directory = time.monotonic(), Path(scratch) / target
-            directory.mkdir()
-            files = sources()
-            made = list(
-                pool.map(compile_source, files, [target] * len(files), [directory] * len(files))
-            )
-            size = link(made, target, directory).stat().st_size
-            seconds = time.monotonic() - begin
-            print(f"{target}: {len(made)} files, {size / 1e6:.1f} MB, {seconds:.0f} s", flush=True)
+    python = python_flags()
+    print(*python)
+    for target in sys.argv[1:] or TARGETS:
+        print(build(target, python), flush=True)
 
 
 if __name__ == "__main__":
