@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from threading import Event
 from typing import Any
 
@@ -260,3 +262,18 @@ def test_threads_see_whole_documents() -> None:
         done.set()
         assert min(each.result() for each in searches) > 10
     assert len(documents) == n
+
+
+def test_copies_and_pickles_are_whole() -> None:
+    """A copy has the documents and the index; a change of either is not seen by the other."""
+    documents = filled(30, "ip")
+    documents.remove(["d3"])
+    for again in (deepcopy(documents), pickle.loads(pickle.dumps(documents))):
+        assert content(again) == content(documents)
+        query = draw(1, seed=1)[0]
+        expected = [each[:3] for each in documents.search(query, 5)]
+        assert [each[:3] for each in again.search(query, 5)] == expected
+        again.put(["new"], draw(1), [{"n": 0}])
+        assert len(again) == len(documents) + 1
+    empty = deepcopy(Documents("l2"))
+    assert (empty.metric, len(empty)) == ("l2", 0)
