@@ -25,6 +25,8 @@ INNERMOST = 0.1
 """Radius of the nearest point on the map, whose farthest has 1."""
 GOLDEN = 2.399963
 """Golden angle, by which points at the query's own place are spread."""
+EVEN = 0.75
+"""How far angles are moved to even gaps, from 0 to 1."""
 MAX_NAMED = 30
 """True neighbours whose names are written, where there is room."""
 
@@ -59,7 +61,7 @@ def draw(explanation: Explanation) -> Figure:
 def _places(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
     """Places of points around the query [n, 2], and the radius of the last true neighbour.
 
-    Radii grow with the true distance, angles are those of the plane.
+    Radii grow with the true distance, angles are in the order of those on the plane.
     """
     reach = explanation.distances.astype(np.float64)
     if explanation.metric == "l2":
@@ -69,9 +71,22 @@ def _places(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
     offsets = explanation.positions - explanation.origin
     is_there = np.hypot(*offsets.T) > 0
     turns = np.arange(len(radii)) * GOLDEN
-    angles = np.where(is_there, np.arctan2(offsets[:, 1], offsets[:, 0]), turns)
+    angles = _spread(np.where(is_there, np.arctan2(offsets[:, 1], offsets[:, 0]), turns))
     places = radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return places, float(radii[explanation.neighbors[-1]])
+
+
+def _spread(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Angles moved most of the way to even gaps, in their order: points fill the map."""
+    turned = angles % (2 * np.pi)
+    order = np.argsort(turned, kind="stable")
+    gaps = (np.roll(turned[order], -1) - turned[order]) % (2 * np.pi)
+    order = np.roll(order, -(int(np.argmax(gaps)) + 1))
+    own = (turned[order] - turned[order[0]]) % (2 * np.pi)
+    even = np.linspace(0, 2 * np.pi, len(order), endpoint=False)
+    spread = np.empty(len(order))
+    spread[order] = turned[order[0]] + (1 - EVEN) * own + EVEN * even
+    return spread
 
 
 def _draw_map(
@@ -119,7 +134,8 @@ def _write_names(axes: Axes, explanation: Explanation, places: NDArray[np.float6
     """Write the names of true neighbours, the nearest first, where there is room."""
     from matplotlib.patheffects import withStroke
 
-    halo, written = [withStroke(linewidth=2.5, foreground="white")], list[Annotation]()
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    written: list[Annotation] = []
     for rank, point in enumerate(explanation.neighbors[:MAX_NAMED].tolist()):
         x, y = places[rank]
         text = axes.annotate(
