@@ -14,6 +14,7 @@ from l2route.serve.access import check_of
 from l2route.serve.answers import write_answers
 from l2route.serve.bodies import Change, read_add, read_delete, read_search, read_update
 from l2route.serve.engine import Engine
+from l2route.serve.gate import Handler
 from l2route.serve.media import accepted, media_of
 from l2route.serve.messages import Changed
 from l2route.serve.schema import describe_changes, describe_search, responses
@@ -25,8 +26,8 @@ LARGE_ANSWER = 10_000
 T = TypeVar("T")
 
 
-def add_search(app: FastAPI, engine: Engine) -> None:
-    """Add the route of searches."""
+def add_search(app: FastAPI, engine: Engine) -> Handler:
+    """Add the route of searches, and return what answers it."""
     options, served = engine.options, engine.served
 
     @app.post("/search", **describe_search(served.index.dim, options))
@@ -42,7 +43,8 @@ def add_search(app: FastAPI, engine: Engine) -> None:
         """
         media = media_of(request.headers.get("content-type"))
         wanted = accepted(request.headers.get("accept"), media)
-        body, query = await _body_of(request), request.query_params
+        body = await _body_of(request)
+        query = request.query_params if request.scope["query_string"] else {}
         asked = await _outside(
             len(body) > LARGE_BODY,
             lambda: read_search(media, body, query, served.index.dim, options),
@@ -52,6 +54,8 @@ def add_search(app: FastAPI, engine: Engine) -> None:
             result.ids.size > LARGE_ANSWER, lambda: write_answers(wanted, result, served.labels)
         )
         return Response(content, media_type=wanted)
+
+    return search
 
 
 def add_changes(app: FastAPI, engine: Engine) -> None:
