@@ -213,47 +213,43 @@ def test_filters_are_kept_until_documents_change() -> None:
         assert len(documents.search(draw(1)[0], 99, passes=passes, key=str(i))) == 11
 
 
+def keep_searching(documents: Documents, k: int, seed: int, done: Event) -> int:
+    """Search until `done`, and check every answer; return the number of searches."""
+    for n_searches, query in enumerate(draw(100_000, seed=seed)):
+        is_even = n_searches % 3 == 0
+        found = documents.search(
+            query,
+            k,
+            passes=(lambda _, record: record["even"]) if is_even else None,
+            with_vectors=n_searches % 2 == 0,
+        )
+        assert len({each.name for each in found}) == len(found) == k
+        for each in found:
+            own = np.array(each.record["vector"], dtype=np.float32)
+            assert each.distance == pytest.approx(((own - query) ** 2).sum(), rel=1e-4)
+            assert len(each.vector) == 0 or (each.vector == own).all()
+            assert each.record["even"] or not is_even
+        if done.is_set():
+            return n_searches
+    return 100_000
+
+
 def test_threads_see_whole_documents() -> None:
     """While documents are replaced, added and deleted, an answer has its own vector and record.
 
     k answers are found if k documents are there, none twice.
     """
-    n, k, done = 300, 10, Event()
-    documents = Documents("l2")
+    n, done, documents, rng = 300, Event(), Documents("l2"), random.Random(0)
 
     def put(numbers: list[int], version: int) -> None:
         rows = draw(n, seed=version)[numbers]
-        records = [
-            {"vector": row.tolist(), "even": i % 2 == 0}
-            for i, row in zip(numbers, rows, strict=True)
-        ]
+        pairs = zip(numbers, rows, strict=True)
+        records = [{"vector": row.tolist(), "even": i % 2 == 0} for i, row in pairs]
         documents.put([f"d{i}" for i in numbers], rows, records)
 
-    def search(seed: int) -> int:
-        n_searches = 0
-        for query in draw(100_000, seed=seed):
-            is_even = n_searches % 3 == 0
-            found = documents.search(
-                query,
-                k,
-                passes=(lambda _, record: record["even"]) if is_even else None,
-                with_vectors=n_searches % 2 == 0,
-            )
-            assert len({each.name for each in found}) == len(found) == k
-            for each in found:
-                own = np.array(each.record["vector"], dtype=np.float32)
-                assert each.distance == pytest.approx(((own - query) ** 2).sum(), rel=1e-4)
-                assert len(each.vector) == 0 or (each.vector == own).all()
-                assert each.record["even"] or not is_even
-            n_searches += 1
-            if done.is_set():
-                break
-        return n_searches
-
     put(list(range(n)), 0)
-    rng = random.Random(0)
     with ThreadPoolExecutor(3) as threads:
-        searches = [threads.submit(search, seed) for seed in (100, 101, 102)]
+        searches = [threads.submit(keep_searching, documents, 10, 100 + i, done) for i in range(3)]
         for version in range(1, 40):
             put(rng.sample(range(n), 60), version)
             gone = rng.sample(range(n), 40)
