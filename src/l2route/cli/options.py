@@ -35,7 +35,7 @@ def a_share(value: float | None) -> float | None:
     return value
 
 
-IDS = "one per line of a .txt, or integers in .npy, .npz:key or .hdf5:key"
+IDS = "one per line of a .txt, or integers in .npy, .npz:key, .hdf5:key or .parquet:column"
 """What a file of ids may be, for help."""
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
