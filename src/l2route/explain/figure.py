@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.explain.explanation import Explanation, limits_text
+from l2route.explain.explanation import Explanation, View, limits_text
 from l2route.explain.walk import Walk
 from l2route.extras import install
 
@@ -31,7 +31,7 @@ MAX_NAMED = 30
 """True neighbours whose names are written, where there is room."""
 
 
-def draw(explanation: Explanation) -> Figure:
+def draw(explanation: Explanation, view: View) -> Figure:
     """Draw the maps of walks side by side, and recall against distance computations below.
 
     Figures are made without pyplot, so nothing global changes and no display is needed.
@@ -50,7 +50,7 @@ def draw(explanation: Explanation) -> Figure:
     figure = Figure(figsize=(width, SIZE[1]), layout=engine, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, n_walks, height_ratios=(2.6, 1.0))
-    places, ring = _places(explanation)
+    places, ring = _planar(explanation) if view == "plane" else _radial(explanation)
     for i, walk in enumerate(explanation.walks):
         axes = figure.add_subplot(grid[0, i])
         _draw_map(axes, explanation, walk, COLOURS[i], places, ring)
@@ -58,7 +58,12 @@ def draw(explanation: Explanation) -> Figure:
     return figure
 
 
-def _places(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
+def _planar(explanation: Explanation) -> tuple[NDArray[np.float64], None]:
+    """Places of points on the plane around the query [n, 2]; there is no radius to draw."""
+    return explanation.positions - explanation.origin, None
+
+
+def _radial(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
     """Places of points around the query [n, 2], and the radius of the last true neighbour.
 
     Radii grow with the true distance, angles are in the order of those on the plane.
@@ -95,7 +100,7 @@ def _draw_map(
     walk: Walk,
     colour: str,
     places: NDArray[np.float64],
-    ring: float,
+    ring: float | None,
 ) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Circle
@@ -103,9 +108,10 @@ def _draw_map(
     axes.set_title(_heading(explanation, walk), loc="left", color=colour, fontsize=11)
     axes.set_aspect("equal")
     axes.set_axis_off()
-    axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06))
-    axes.add_patch(Circle((0, 0), ring, facecolor=TRUTH, alpha=0.07, linewidth=0))
-    axes.add_patch(Circle((0, 0), ring, fill=False, edgecolor=TRUTH, linestyle=(0, (3, 3))))
+    axes.margins(0.08)
+    if ring is not None:
+        axes.add_patch(Circle((0, 0), ring, facecolor=TRUTH, alpha=0.07, linewidth=0))
+        axes.add_patch(Circle((0, 0), ring, fill=False, edgecolor=TRUTH, linestyle=(0, (3, 3))))
     axes.scatter(places[:, 0], places[:, 1], s=4, color=FAINT, linewidths=0)
     is_reached = walk.hops > 0
     parents = walk.expanded[walk.hops[is_reached] - 1]

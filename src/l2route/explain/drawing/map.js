@@ -2,14 +2,15 @@
 
 const TAU = 2 * Math.PI;
 const INNERMOST = 0.1; // radius of the nearest point where radii are distances
+const EVEN = 0.75; // how far angles are moved to even gaps
 
 /**
- * Places of all points in a square from -1 to 1.
+ * Places of all points, around (0, 0), and how far they reach to the side and up.
  *
  * @param {object} data an explanation.
- * @param {"distance"|"plane"} view whether radii are true distances to the query, and angles those
- *   of the plane; or places are those of the plane.
- * @returns {{xs: Float64Array, ys: Float64Array, origin: [number, number], ring: number|null}}
+ * @param {"distance"|"plane"} view whether radii are true distances to the query, and angles are
+ *   in the order of those on the plane; or places are those of the plane.
+ * @returns {{xs: Float64Array, ys: Float64Array, origin: number[], reach: number[], ring: ?number}}
  */
 export function sceneOf(data, view) {
   return view === "distance" ? radialScene(data) : planarScene(data);
@@ -18,13 +19,14 @@ export function sceneOf(data, view) {
 function planarScene(data) {
   const all = [...data.positions, data.origin];
   const bounds = [0, 1].map((axis) => extent(all.map((position) => position[axis])));
-  const half = Math.max(...bounds.map(([low, high]) => (high - low) / 2)) || 1;
+  const reach = bounds.map(([low, high]) => (high - low) / 2);
   const middle = bounds.map(([low, high]) => (low + high) / 2);
-  const placed = (position, axis) => (position[axis] - middle[axis]) / half;
+  const largest = Math.max(...reach) || 1;
   return {
-    xs: Float64Array.from(data.positions, (position) => placed(position, 0)),
-    ys: Float64Array.from(data.positions, (position) => -placed(position, 1)),
-    origin: [placed(data.origin, 0), -placed(data.origin, 1)],
+    xs: Float64Array.from(data.positions, ([x]) => x - middle[0]),
+    ys: Float64Array.from(data.positions, ([, y]) => middle[1] - y),
+    origin: [data.origin[0] - middle[0], middle[1] - data.origin[1]],
+    reach: reach.map((half) => Math.max(half, largest / 100)),
     ring: null,
   };
 }
@@ -36,19 +38,37 @@ function radialScene(data) {
   const [low, high] = extent(reach);
   const span = high - low || 1;
   const radius = (r) => INNERMOST + (1 - INNERMOST) * ((r - low) / span);
-  const xs = new Float64Array(reach.length);
-  const ys = new Float64Array(reach.length);
-  data.positions.forEach(([x, y], i) => {
-    const dx = x - data.origin[0];
-    const dy = y - data.origin[1];
-    const length = Math.hypot(dx, dy);
-    // Points at the query's own place on the plane spread by the golden angle.
-    const angle = length > 0 ? Math.atan2(dy, dx) : i * 2.399963;
-    xs[i] = radius(reach[i]) * Math.cos(angle);
-    ys[i] = -radius(reach[i]) * Math.sin(angle);
-  });
+  const angles = spreadAngles(
+    data.positions.map(([x, y], i) => {
+      const [dx, dy] = [x - data.origin[0], y - data.origin[1]];
+      // Points at the query's own place on the plane spread by the golden angle.
+      return dx || dy ? Math.atan2(dy, dx) : (i * 2.399963) % TAU;
+    }),
+  );
+  const xs = Float64Array.from(angles, (angle, i) => radius(reach[i]) * Math.cos(angle));
+  const ys = Float64Array.from(angles, (angle, i) => -radius(reach[i]) * Math.sin(angle));
   const last = data.neighbors[data.neighbors.length - 1];
-  return { xs, ys, origin: [0, 0], ring: last === undefined ? null : radius(reach[last]) };
+  return { xs, ys, origin: [0, 0], reach: [1, 1], ring: last === undefined ? null : radius(reach[last]) };
+}
+
+// Moves angles most of the way to even gaps; their order stays. Most points are seen on one side of
+// the query otherwise, and half of the map is empty.
+function spreadAngles(angles) {
+  const turned = angles.map((angle) => (angle + TAU) % TAU);
+  const order = turned.map((_, i) => i).sort((a, b) => turned[a] - turned[b] || a - b);
+  const n = order.length;
+  const gap = (at) => (turned[order[(at + 1) % n]] - turned[order[at]] + TAU) % TAU;
+  let widest = 0;
+  for (let at = 1; at < n; at += 1) if (gap(at) > gap(widest)) widest = at;
+  const first = (widest + 1) % n;
+  const begin = turned[order[first]];
+  const spread = new Array(n);
+  for (let at = 0; at < n; at += 1) {
+    const point = order[(first + at) % n];
+    const own = (turned[point] - begin + TAU) % TAU;
+    spread[point] = begin + (1 - EVEN) * own + EVEN * ((TAU * at) / n);
+  }
+  return spread;
 }
 
 function extent(values) {
@@ -97,12 +117,14 @@ export class WalkMap {
   }
 
   placed(x, y) {
-    const half = this.half();
-    return [this.width / 2 + x * half, this.height / 2 + y * half];
+    const scale = this.scale();
+    return [this.width / 2 + x * scale, this.height / 2 + y * scale];
   }
 
-  half() {
-    return Math.max(1, Math.min(this.width, this.height) / 2 - 18);
+  /** Pixels per unit of the scene. */
+  scale() {
+    const [right, up] = this.scene.reach;
+    return Math.max(0, Math.min((this.width / 2 - 30) / right, (this.height / 2 - 20) / up));
   }
 
   /** The point nearest to a place of the canvas, null if none is near; visited ones first. */
@@ -146,7 +168,7 @@ export class WalkMap {
     const c = this.context;
     const [x, y] = this.placed(0, 0);
     c.beginPath();
-    c.arc(x, y, this.scene.ring * this.half(), 0, TAU);
+    c.arc(x, y, this.scene.ring * this.scale(), 0, TAU);
     c.globalAlpha = 0.07;
     c.fillStyle = ink.truth;
     c.fill();

@@ -55,7 +55,7 @@ export class Walks {
    * @param {object} data an explanation with names.
    * @param {{plays: boolean, view: string}} options whether to play at once, and the first view.
    */
-  constructor(root, data, { plays = false, view = "distance" } = {}) {
+  constructor(root, data, { plays = false, view = "plane" } = {}) {
     Object.assign(this, { root, data, view });
     this.nHops = Math.max(...data.walks.map((walk) => walk.expanded.length));
     this.isStill = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -113,9 +113,10 @@ export class Walks {
   }
 
   views() {
+    const share = whole.format(100 * this.data.share);
     const names = [
-      ["distance", "Distance", "The distance from the middle is the true distance to the query"],
-      ["plane", "Plane", `The plane of the first two principal axes, ${whole.format(100 * this.data.share)}% of the variance`],
+      ["plane", "Plane", `The plane of the first two principal axes, ${share}% of the variance`],
+      ["distance", "Distance", "How far from the middle: the true distance to the query"],
     ];
     this.viewButtons = names.map(([view, text, title]) => {
       const button = make("button", { type: "button", title, "aria-pressed": view === this.view }, text);
@@ -168,7 +169,7 @@ export class Walks {
       ...this.data.walks.map((walk, i) => entry(COLOURS[i], `visited by the ${titleOf(walk).toLowerCase()}`)),
     ];
     if (this.data.walks.length > 1) entries.push(entry("faint", "visited by the other walk, or later"));
-    this.ringNote = entry("ring", `nearer than the ${this.data.neighbors.length} true neighbours' farthest`);
+    this.ringNote = entry("ring", `as near as true neighbour ${this.data.neighbors.length}`);
     return make("ul", { class: "legend" }, ...entries, this.ringNote);
   }
 
@@ -192,7 +193,7 @@ export class Walks {
     const told = [];
     for (const { walk, hops, computed, recall, canvas } of this.panels) {
       const at = Math.min(hop, walk.expanded.length);
-      hops.textContent = at < hop || at === walk.expanded.length ? `${at}, at its end` : String(at);
+      hops.textContent = at < hop || at === walk.expanded.length ? `${at}, ended` : String(at);
       computed.textContent = whole.format(walk.n_computed[at]);
       recall.textContent = walk.recalls[at].toFixed(2);
       const text = `recall ${walk.recalls[at].toFixed(2)} after ${whole.format(walk.n_computed[at])} distances`;

@@ -124,13 +124,13 @@ class Page {
   async search() {
     const [text, k] = [byId("query").value.trim(), Number(byId("k").value)];
     if (!text || !this.about) return;
-    const { budget = null, recall = null } = this.about.limits[Number(byId("limit").value)];
+    const { text: _, is_default: __, ...limits } = this.about.limits[Number(byId("limit").value)];
     const button = document.querySelector(".go");
     this.asked = (this.asked || 0) + 1;
     const number = this.asked;
     button.setAttribute("aria-busy", "true");
     try {
-      const answer = await ask("explain", { text, id: this.chosen?.id ?? null, k, budget, recall });
+      const answer = await ask("explain", { text, id: this.chosen?.id ?? null, k, ...limits });
       if (number === this.asked) this.show(answer);
     } catch (error) {
       if (number === this.asked) this.tell(error.message);
@@ -166,14 +166,13 @@ class Page {
       return [make("b", {}, `${found} of the ${neighbors.length}`), ` nearest with `, make("b", {}, cost), " distance computations"];
     };
     const [plain, other] = walks;
-    const among = ` among ${whole.format(n)} vectors`;
-    const parts = ["The plain walk finds ", ...told(plain)];
-    if (other) parts.push(`, the ${titleOf(other).toLowerCase()} finds `, ...told(other));
-    byId("summary").replaceChildren(...parts, `${among}.`);
+    const parts = [`Among ${whole.format(n)} vectors, the plain walk finds `, ...told(plain)];
+    if (other) parts.push(`; the ${titleOf(other).toLowerCase()} finds `, ...told(other));
+    byId("summary").replaceChildren(...parts, ".");
   }
 
   showAnswers(data) {
-    const head = ["", "answer", "distance", ...data.walks.map((walk) => titleOf(walk).toLowerCase())];
+    const head = ["", "answer", "distance", ...data.walks.map((walk) => titleOf(walk).split(" ")[0].toLowerCase())];
     byId("answers-head").replaceChildren(...head.map((text) => make("th", { scope: "col" }, text)));
     const last = data.walks[data.walks.length - 1];
     const answers = new Set(last.answers);
@@ -220,7 +219,9 @@ class Page {
   }
 
   curveNote(curves) {
-    return `Mean of ${whole.format(curves[0].n_queries)} validation queries, by beam width.`;
+    const mean = `Mean of ${whole.format(curves[0].n_queries)} validation queries, by beam width.`;
+    if (curves.some((curve) => curve.chosen.length > 0)) return mean;
+    return `${mean} No setting that reaches a recall@${curves[0].k} has been measured yet: see l2route calibrate.`;
   }
 
   drawCurves(curves, k) {
