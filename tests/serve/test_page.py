@@ -91,6 +91,7 @@ def test_search_by_label(opened: Browser, address: str) -> None:
         expect(first_answer(page).locator(".name")).to_have_text("word42")
         expect(first_answer(page).locator(".distance")).to_have_text("0")
         assert page.locator("#answers-body tr:not(.missed)").count() == 10
+        expect(page.locator("#summary")).to_contain_text("Among 400 vectors, the plain walk finds")
         assert "q=word42" in page.url
         page.reload()
         expect(page.locator("#headline")).to_have_text("word42")

@@ -160,15 +160,18 @@ class Page {
   }
 
   showSummary({ walks, neighbors, n_vectors: n }) {
-    const told = ({ recalls, n_computed: computed }) => {
-      const found = Math.round(recalls[recalls.length - 1] * neighbors.length);
-      const cost = whole.format(computed[computed.length - 1]);
-      return [make("b", {}, `${found} of the ${neighbors.length}`), ` nearest with `, make("b", {}, cost), " distance computations"];
+    const costs = walks.map(({ n_computed: computed }) => whole.format(computed[computed.length - 1]));
+    const told = (walk, i) => {
+      const found = Math.round(walk.recalls[walk.recalls.length - 1] * neighbors.length);
+      const cost = i === 0 || costs[i] !== costs[0] ? [" with ", make("b", {}, costs[i]), " distance computations"] : [];
+      return [
+        i === 0 ? "the plain walk finds " : `, the ${titleOf(walk).toLowerCase()} finds `,
+        make("b", {}, i === 0 ? `${found} of the ${neighbors.length}` : String(found)),
+        i === 0 ? " nearest" : "",
+        ...cost,
+      ];
     };
-    const [plain, other] = walks;
-    const parts = [`Among ${whole.format(n)} vectors, the plain walk finds `, ...told(plain)];
-    if (other) parts.push(`; the ${titleOf(other).toLowerCase()} finds `, ...told(other));
-    byId("summary").replaceChildren(...parts, ".");
+    byId("summary").replaceChildren(`Among ${whole.format(n)} vectors, `, ...walks.flatMap(told), ".");
   }
 
   showAnswers(data) {
