@@ -127,7 +127,7 @@ def test_of_a_repeated_name_the_last_counts() -> None:
         (np.zeros((2, DIM + 1)), r"expected embeddings \[\*, 6\], got \[\*, 7\]"),
         (np.full((2, DIM), np.nan), "expected embeddings to be finite"),
         (np.zeros((3, DIM)), "expected 2 embeddings, got 3"),
-        ([[1.0], [1.0, 2.0]], "expected embeddings that numpy can read"),
+        ([[1.0], [1.0, 2.0]], r"expected embeddings \[1\] in all rows, got \[2\] in row 1"),
     ],
 )
 def test_a_failed_put_changes_nothing(rows: object, message: str) -> None:

@@ -64,11 +64,12 @@ class Labels:
 
     @classmethod
     def read(cls, path: str | Path) -> Labels:
-        """Read a text file of names.
+        """Read a file of names.
 
         Args:
-            path: a .txt with a name per line, whose line numbers from 0 are the ids; or a .tsv with
-                an id, a tab and a name per line. See `l2route.files.names`.
+            path: a .txt with a name per line, whose line numbers from 0 are the ids; a .tsv with
+                an id, a tab and a name per line; or a column of a table, as in ``a.parquet:name``,
+                whose row numbers are the ids. See `l2route.files.names`.
         """
         names, ids = read_names(path)
         try:
