@@ -72,9 +72,9 @@ picture with a slider; its method `plot` draws a figure.
 """
 
 # %%
-explanation = index.explain(queries[0], k=10, ef=32).named(index.names.names)
+explanation = index.explain(queries[0], k=10, ef=32)
 print(explanation)
-explanation  # noqa: B018
+explanation.named(index.names.names)
 
 # %% [markdown]
 """
