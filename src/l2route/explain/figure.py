@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLOURS = ("#D55E00", "#0072B2")
 """The plain walk's and the other's: Okabe and Ito's, which colour-blind readers can tell apart."""
 TRUTH, INK, MUTED, FAINT, GRID = "#009E73", "#1D1C1A", "#5F5B54", "#D5CFC3", "#E4DFD5"
-SIZE = (10.0, 7.4)
+SIZE = (10.0, 6.8)
 """Inches of a figure with two walks."""
 INNERMOST = 0.1
 """Radius of the nearest point on the map, whose farthest has 1."""

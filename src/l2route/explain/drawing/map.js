@@ -81,9 +81,8 @@ function extent(values) {
 }
 
 /** The number of points visited before a hop and by its end. */
-export function visitedIn(walk, hop) {
-  const at = Math.min(hop, walk.n_visited.length - 1);
-  return [at > 0 ? walk.n_visited[at - 1] : 0, walk.n_visited[at]];
+function visitedIn(walk, hop) {
+  return [hop > 0 ? walk.n_visited[hop - 1] : 0, walk.n_visited[hop]];
 }
 
 /** A canvas on which one walk is drawn. */
@@ -142,25 +141,23 @@ export class WalkMap {
   /**
    * Draws the walk after a hop.
    *
-   * @param {number} hop from 0 on; beyond the last, the end.
+   * @param {number} hop from 0 to the number of hops of the walk.
    * @param {number} phase how much of the hop has been drawn, from 0 to 1.
    * @param {object} ink colours: ink, muted, faint, paper, truth, and those of walks by name.
    * @param {number|null} pointed the point under the pointer.
    */
   draw(hop, phase, ink, pointed) {
     const { context: c, walk } = this;
-    const last = Math.min(hop, walk.expanded.length);
-    const isMoving = hop <= walk.expanded.length;
-    const [before, by] = visitedIn(walk, last);
+    const [before, by] = visitedIn(walk, hop);
     c.clearRect(0, 0, this.width, this.height);
     this.drawRing(ink);
     this.drawUnvisited(by, ink);
-    this.drawEdges(before, by, last, isMoving ? phase : 1, ink);
-    this.drawVisited(before, by, isMoving, ink);
-    this.drawNeighbors(last, ink);
-    if (isMoving && last > 0) this.drawExpanded(walk.expanded[last - 1], ink);
+    this.drawEdges(before, by, hop, phase, ink);
+    this.drawVisited(before, by, ink);
+    this.drawNeighbors(hop, ink);
+    if (hop > 0) this.drawExpanded(walk.expanded[hop - 1], ink);
     this.drawQuery(ink);
-    this.drawNames(last, ink, pointed);
+    this.drawNames(hop, ink, pointed);
   }
 
   drawRing(ink) {
@@ -204,7 +201,7 @@ export class WalkMap {
       this.edge(this.parentOf.get(walk.expanded[i]) ?? null, walk.expanded[i], 1);
     }
     c.stroke();
-    c.globalAlpha = phase < 1 || last < walk.expanded.length ? 0.85 : 0.11;
+    c.globalAlpha = 0.85;
     c.lineWidth = 1;
     c.beginPath();
     for (let i = before; i < by; i += 1) this.edge(this.parents[i], walk.visited[i], phase);
@@ -220,14 +217,13 @@ export class WalkMap {
     this.context.lineTo(x + (toX - x) * phase, y + (toY - y) * phase);
   }
 
-  drawVisited(before, by, isMoving, ink) {
+  drawVisited(before, by, ink) {
     const { context: c, walk } = this;
     c.fillStyle = ink[this.colour];
     c.globalAlpha = 0.55;
     for (let i = 0; i < before; i += 1) this.dot(walk.visited[i], 2);
-    c.globalAlpha = isMoving ? 1 : 0.55;
-    for (let i = before; i < by; i += 1) this.dot(walk.visited[i], isMoving ? 2.8 : 2);
     c.globalAlpha = 1;
+    for (let i = before; i < by; i += 1) this.dot(walk.visited[i], 2.8);
   }
 
   dot(point, radius) {
