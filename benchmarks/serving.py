@@ -35,7 +35,10 @@ from numpy.typing import NDArray
 from growth import synthetic
 from l2route import RoutingIndex, load
 from l2route.data.dataset import Dataset
+from l2route.search.limits import Limits
 from l2route.search.validation import N_KEPT
+from l2route.serve.batcher import Ask, Batcher
+from l2route.serve.served import Served
 
 K = 10
 N_BODIES = 1000
@@ -91,6 +94,31 @@ def calls(search: Callable[[Rows], object], rows: Rows, size: int) -> Callable[.
         return size * len(latencies), latencies
 
     return ask
+
+
+def queued(path: Path, rows: Rows, recall: float, max_batch: int, n: int) -> Callable[..., object]:
+    """A way to ask the worker threads of a server without HTTP, some requests at a time."""
+    served = Served(path)
+    ask_for = Ask(K, Limits(), recall)
+
+    async def run(seconds: float) -> tuple[int, list[float]]:
+        latencies: list[float] = []
+        batcher = Batcher(
+            served, n_workers=1, max_queue=n, max_batch=max_batch, on_searched=lambda *_: None
+        )
+        batcher.start()
+        begin = end = time.perf_counter()
+        at = 0
+        while end - begin < seconds:
+            every = [batcher.search(rows[at + i : at + i + 1], ask_for) for i in range(n)]
+            await asyncio.gather(*every)
+            now = time.perf_counter()
+            latencies.append(now - end)
+            end, at = now, (at + n) % (len(rows) - n)
+        await asyncio.to_thread(batcher.close)
+        return n * len(latencies), latencies
+
+    return lambda seconds: asyncio.run(run(seconds))
 
 
 def json_body(rows: Rows, recall: float) -> tuple[str, bytes]:
@@ -236,7 +264,10 @@ def measure(path: Path, data: Dataset, options: argparse.Namespace) -> None:
         serving(path, "--max-batch", "1") as alone,
         context.Pool(1) as pool,
     ):
-        rows = rows_of(load(path), data.query, options, merging, alone, pool)
+        rows = [
+            *rows_in_process(path, data.query, options),
+            *rows_over_http(data.query, options, merging, alone, pool),
+        ]
         for _ in range(options.rounds):
             for row in rows:
                 row.measure(options.seconds)
@@ -247,15 +278,23 @@ def measure(path: Path, data: Dataset, options: argparse.Namespace) -> None:
         print(f"\nqueries per search, over all rows: {sizes}")
 
 
-def rows_of(
-    index: RoutingIndex,
-    queries: Rows,
-    options: argparse.Namespace,
-    merging: Server,
-    alone: Server,
-    pool: Any,
+def rows_in_process(path: Path, queries: Rows, options: argparse.Namespace) -> list[Row]:
+    """Rows without HTTP."""
+    recall, n = options.recall, options.connections
+    plan = load(path).plan(K, recall=recall)
+    ways = {
+        "in the process, one by one": calls(plan, queries, 1),
+        "in the process, batches of 100": calls(plan, queries, 100),
+        f"worker thread, {n} requests at a time": queued(path, queries, recall, 256, n),
+        "the same, each request alone": queued(path, queries, recall, 1, n),
+    }
+    return [Row(name, ask, time.process_time) for name, ask in ways.items()]
+
+
+def rows_over_http(
+    queries: Rows, options: argparse.Namespace, merging: Server, alone: Server, pool: Any
 ) -> list[Row]:
-    """All rows of the table."""
+    """Rows over HTTP."""
     recall = options.recall
 
     def http(name: str, server: Server, made: list[bytes], size: int, n: int) -> Row:
@@ -265,11 +304,7 @@ def rows_of(
 
         return Row(name, ask, server.cpu)
 
-    plan = index.plan(K, recall=recall)
-    rows = [
-        Row("in the process, one by one", calls(plan, queries, 1), time.process_time),
-        Row("in the process, batches of 100", calls(plan, queries, 100), time.process_time),
-    ]
+    rows = []
     for kind, make, media in (("JSON", json_body, "application/json"), ("npy", npy_body, NPY)):
         made = requests(make, media, queries, 1, recall)
         rows.append(http(f"{kind}, 1 connection", merging, made, 1, 1))
