@@ -165,8 +165,8 @@ def _shown(output: Any) -> str:
     if output.output_type == "stream":
         return f"```text\n{output.text.rstrip()}\n```"
     data = output.data
-    if "image/svg+xml" in data:
-        return f'<div class="svg">{data["image/svg+xml"]}</div>'
+    if "text/html" in data:
+        return str(data["text/html"]).replace("\n", "&#10;")  # a frame, in one line for Markdown
     if "image/png" in data:
         return f"![picture](data:image/png;base64,{data['image/png'].strip()})"
     return f"```text\n{data['text/plain'].rstrip()}\n```"

@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SECONDS = 300
 """Time limit of a cell."""
-KEPT = ("image/png", "text/plain", "text/markdown")
+KEPT = ("image/png", "text/plain", "text/html")
 """Kinds of output that are kept, beside printed text: those that a page can show."""
 
 

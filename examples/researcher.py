@@ -35,7 +35,7 @@ from l2route.models.features import propagate
 from l2route.models.protocol import unit_scale
 
 BUDGETS = (64, 128, 256)
-data = demo_words(n_base=5_000, n_learn=10_000, n_query=1_000).dataset
+data = demo_words(n_base=5_000, n_learn=20_000, n_query=1_000).dataset
 truth = exact_neighbors(data.base, data.query, 10, data.metric)
 
 # %% [markdown]
@@ -59,7 +59,7 @@ on held-out queries, with a confidence of 99%.
 """
 
 # %%
-report = index.learn(data.training, budget=128, rerank=8, steps=300)
+report = index.learn(data.training, budget=128, rerank=8, steps=1000)
 print(report)
 learned = [measure(index, data.query, truth, budget=budget) for budget in BUDGETS]
 
@@ -96,14 +96,15 @@ class Surroundings(nn.Module):
 
 
 mine = RoutingIndex(index.base, index.graph)
-print(mine.learn(data.training, budget=128, rerank=8, model=Surroundings(mine), steps=20))
+print(mine.learn(data.training, budget=128, rerank=8, model=Surroundings(mine), steps=100))
 own = [measure(mine, data.query, truth, budget=budget) for budget in BUDGETS]
 
 # %% [markdown]
 """
 ## Compare
 
-Recall@1 on test queries at equal budgets, on the same graph and by the same search.
+Recall@1 on test queries at equal budgets, on the same graph and by the same search. Where a space
+was not kept, its curve is that of the original vectors.
 """
 
 # %%

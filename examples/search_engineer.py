@@ -26,7 +26,7 @@ from pathlib import Path
 import l2route
 from l2route.data.metrics import recall_at
 from l2route.data.public import demo_words
-from l2route.data.truth import exact_neighbors
+from l2route.data.truth import exact_distances, exact_neighbors
 
 words = demo_words(n_base=10_000, n_learn=4_000, n_query=1_000)
 vectors, query_log, queries = words.dataset.base, words.dataset.training, words.dataset.query
@@ -41,36 +41,40 @@ reaches a recall@10 of 0.95 is measured. A step that does not pay is not kept; t
 """
 
 # %%
-index, report = l2route.build(vectors, query_log, k=10, recall=0.95, minutes=0.1)
+index, report = l2route.build(vectors, query_log, k=10, recall=0.95, minutes=0.5)
+index.name(l2route.Labels.of(words.base_words))  # shown in place of ids, saved with the index
 print(report)
 
 # %% [markdown]
 """
 ## Check the recall
 
-On queries that neither learned nor measured anything.
+On queries that neither learned nor measured anything. Distances are computed anew from the vectors
+as they were given: the index has stored them as half floats, and its distances are rounded with
+them.
 """
 
 # %%
 result = index.search(queries, k=10, recall=0.95)
 truth = exact_neighbors(vectors, queries, 10, "l2")
-print(f"recall@10 {recall_at(result.distances, truth.distances, 10):.3f}")
+distances = exact_distances(vectors, queries, result.ids, "l2")
+print(f"recall@10 {recall_at(distances, truth.distances, 10):.3f}")
 print(f"{result.n_routing.mean():,.0f} of {len(index):,} vectors scored per query")
 for i in range(3):
-    found = ", ".join(words.base_words[id_] for id_ in result.ids[i, :5])
-    print(f"{words.query_words[i]}: {found}")
+    print(f"{words.query_words[i]}: {', '.join(index.names.names(result.ids[i, :5]))}")
 
 # %% [markdown]
 """
 ## Look at a search
 
-What a walk visits, hop by hop, what it costs, and what it finds.
+What a walk visits, hop by hop, what it costs, and what it finds. In a notebook an explanation is a
+picture with a slider; its method `plot` draws a figure.
 """
 
 # %%
 explanation = index.explain(queries[0], k=10, ef=32)
 print(explanation)
-explanation.plot()
+explanation.named(index.names.names)
 
 # %% [markdown]
 """
@@ -83,7 +87,7 @@ A filter is a set of ids: here the words of at most five letters.
 short = index.filter([i for i, word in enumerate(words.base_words) if len(word) <= 5])
 found = index.search(queries[:3], k=5, recall=0.95, where=short)
 for i in range(3):
-    print(f"{words.query_words[i]}: {', '.join(words.base_words[id_] for id_ in found.ids[i])}")
+    print(f"{words.query_words[i]}: {', '.join(index.names.names(found.ids[i]))}")
 
 # %% [markdown]
 """

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.labels import Labels
 from l2route.index import RoutingIndex, load
 from living import Model, Vectors
 
@@ -60,13 +61,18 @@ def set_at(number: int) -> Model:
     return model
 
 
+def names_of(ids: NDArray[np.int64]) -> list[str | None]:
+    """The names of ids in every state that has them; some have none."""
+    return [f"name of {id_}" if id_ % 3 else None for id_ in ids.tolist()]
+
+
 def apply(index: RoutingIndex, changes: list[Change]) -> None:
     """Change an index."""
     for kind, ids, vectors in changes:
         if kind == "delete":
             index.delete(ids)
         elif kind == "add":
-            index.add(vectors, ids, n_threads=1)
+            index.add(vectors, ids, names=names_of(ids), n_threads=1)
         else:
             index.update(ids, vectors, n_threads=1)
 
@@ -81,6 +87,7 @@ def live(path: Path, at: int) -> Iterator[None]:
             (_, ids, vectors), *changes = changes
             index = RoutingIndex.build(vectors, ids=ids, degree=8, n_threads=1)
             index.compress("int8", space="original")
+            index.name(Labels.of(names_of(ids), ids))
         apply(index, changes)
         if number % COMPACTED == 0:
             index.compact()

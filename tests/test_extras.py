@@ -11,7 +11,7 @@ from l2route.extras import install
 
 PACKAGE = Path(l2route.__file__).parent
 ROOT = Path(__file__).parents[1]
-CALL = re.compile(r"""\binstall\(["'](\w+)["']\)""")
+CALL = re.compile(r"""\binstall\(["']([\w-]+)["']\)""")
 
 
 def test_messages_name_extras_that_there_are() -> None:
@@ -19,7 +19,7 @@ def test_messages_name_extras_that_there_are() -> None:
     texts = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
     named = {extra for text in texts for extra in CALL.findall(text)}
     known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert named >= {"train", "plots", "hdf5", "demo", "bench"}
+    assert named >= {"train", "plots", "hdf5", "demo", "bench", "sklearn", "llama-index"}
     assert named <= set(known["optional-dependencies"])
 
 

@@ -196,7 +196,7 @@ BAD_SEARCHES: dict[str, tuple[dict[str, Any], str]] = {
     "no query": ({"queries": []}, rf"\[\*, {DIM}\], got \[\*, 0\]"),
     "nothing of the wrong dimension": ({"queries": np.zeros((0, 7))}, r"got \[\*, 7\]"),
     "too long": ({"queries": np.full((2, DIM), 1e30)}, "a length of at most .*, got .* in row 0"),
-    "ragged": ({"queries": [[1.0], [1.0, 2.0]]}, "queries that numpy can read, got a list"),
+    "ragged": ({"queries": [[1.0], [1.0, 2.0]]}, r"queries \[1\] in all rows, got \[2\] in row 1"),
     "complex": ({"queries": np.zeros((1, DIM), complex)}, "got dtype complex128"),
     "objects": ({"queries": np.zeros((1, DIM), object)}, "got dtype object"),
     "words": ({"queries": "queries"}, "got dtype"),

@@ -203,7 +203,7 @@ def test_lines_that_were_written_are_read(
         ("a.tsv", b"1\tAC\\DC\n", r"expected backslashes in \\ \t \n \r only, got '\\D' in line 1"),
         ("a.tsv", b"1\tAC\\\n", r"got '\\' in line 1"),
         ("a.tsv", b"1\ta\n1\tb\n", "expected distinct ids, got 1 repeated"),
-        ("a.csv", b"a\n", "expected one of .txt .tsv, got '.csv'"),
+        ("a.csv", b"a\n", "expected one of .txt .tsv .parquet .arrow .feather, got '.csv'"),
     ],
 )
 def test_bad_files_are_refused(name: str, content: bytes, message: str, tmp_path: Path) -> None:

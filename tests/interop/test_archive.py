@@ -92,6 +92,9 @@ def test_two_that_save_to_one_directory_are_not_mixed(tmp_path: Path) -> None:
     one, two = Documents.load(tmp_path, KIND), Documents.load(tmp_path, KIND)
     one.put(["one"], draw(1, seed=1), [{"by": 1}])
     two.put(["two"], draw(1, seed=2), [{"by": 2}])
+    assert one.index is not None
+    assert two.index is not None
+    assert len(set(one.index.ids.tolist()) | set(two.index.ids.tolist())) == 7
     for writer, other in ((one, two), (two, one), (one, two)):
         writer.save(tmp_path, KIND)
         loaded = Documents.load(tmp_path, KIND)
@@ -103,17 +106,22 @@ def test_two_that_save_to_one_directory_are_not_mixed(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("index-*"))) == 1
 
 
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("has_changed", [True, False])
+@pytest.mark.parametrize("is_loaded", [True, False])
 @pytest.mark.parametrize("step", ["documents", "index"])
 def test_a_save_that_ends_in_the_middle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_first: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, is_loaded: bool, has_changed: bool
 ) -> None:
-    """Whichever file was written last, the directory has the old documents or the new ones."""
+    """Whichever file was written last, the directory has the old documents or the new ones.
+
+    The writer has saved to the directory, or loaded from it; another has saved since, or not.
+    """
     writer = filled(5)
     writer.save(tmp_path, KIND)
     old = content(writer)
-    if is_first:  # in a directory that another store has saved to
+    if is_loaded:
         writer = Documents.load(tmp_path, KIND)
+    if has_changed:
         filled(5).save(tmp_path, KIND)
     writer.put(["d1", "new"], draw(2, seed=1), [{"n": -1}, {"n": -2}])
     writer.remove(["d2"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from threading import Event
 from typing import Any
 
@@ -125,7 +127,7 @@ def test_of_a_repeated_name_the_last_counts() -> None:
         (np.zeros((2, DIM + 1)), r"expected embeddings \[\*, 6\], got \[\*, 7\]"),
         (np.full((2, DIM), np.nan), "expected embeddings to be finite"),
         (np.zeros((3, DIM)), "expected 2 embeddings, got 3"),
-        ([[1.0], [1.0, 2.0]], "expected embeddings that numpy can read"),
+        ([[1.0], [1.0, 2.0]], r"expected embeddings \[1\] in all rows, got \[2\] in row 1"),
     ],
 )
 def test_a_failed_put_changes_nothing(rows: object, message: str) -> None:
@@ -211,47 +213,43 @@ def test_filters_are_kept_until_documents_change() -> None:
         assert len(documents.search(draw(1)[0], 99, passes=passes, key=str(i))) == 11
 
 
+def keep_searching(documents: Documents, k: int, seed: int, done: Event) -> int:
+    """Search until `done`, and check every answer; return the number of searches."""
+    for n_searches, query in enumerate(draw(100_000, seed=seed)):
+        is_even = n_searches % 3 == 0
+        found = documents.search(
+            query,
+            k,
+            passes=(lambda _, record: record["even"]) if is_even else None,
+            with_vectors=n_searches % 2 == 0,
+        )
+        assert len({each.name for each in found}) == len(found) == k
+        for each in found:
+            own = np.array(each.record["vector"], dtype=np.float32)
+            assert each.distance == pytest.approx(((own - query) ** 2).sum(), rel=1e-4)
+            assert len(each.vector) == 0 or (each.vector == own).all()
+            assert each.record["even"] or not is_even
+        if done.is_set():
+            return n_searches
+    return 100_000
+
+
 def test_threads_see_whole_documents() -> None:
     """While documents are replaced, added and deleted, an answer has its own vector and record.
 
     k answers are found if k documents are there, none twice.
     """
-    n, k, done = 300, 10, Event()
-    documents = Documents("l2")
+    n, done, documents, rng = 300, Event(), Documents("l2"), random.Random(0)
 
     def put(numbers: list[int], version: int) -> None:
         rows = draw(n, seed=version)[numbers]
-        records = [
-            {"vector": row.tolist(), "even": i % 2 == 0}
-            for i, row in zip(numbers, rows, strict=True)
-        ]
+        pairs = zip(numbers, rows, strict=True)
+        records = [{"vector": row.tolist(), "even": i % 2 == 0} for i, row in pairs]
         documents.put([f"d{i}" for i in numbers], rows, records)
 
-    def search(seed: int) -> int:
-        n_searches = 0
-        for query in draw(100_000, seed=seed):
-            is_even = n_searches % 3 == 0
-            found = documents.search(
-                query,
-                k,
-                passes=(lambda _, record: record["even"]) if is_even else None,
-                with_vectors=n_searches % 2 == 0,
-            )
-            assert len({each.name for each in found}) == len(found) == k
-            for each in found:
-                own = np.array(each.record["vector"], dtype=np.float32)
-                assert each.distance == pytest.approx(((own - query) ** 2).sum(), rel=1e-4)
-                assert len(each.vector) == 0 or (each.vector == own).all()
-                assert each.record["even"] or not is_even
-            n_searches += 1
-            if done.is_set():
-                break
-        return n_searches
-
     put(list(range(n)), 0)
-    rng = random.Random(0)
     with ThreadPoolExecutor(3) as threads:
-        searches = [threads.submit(search, seed) for seed in (100, 101, 102)]
+        searches = [threads.submit(keep_searching, documents, 10, 100 + i, done) for i in range(3)]
         for version in range(1, 40):
             put(rng.sample(range(n), 60), version)
             gone = rng.sample(range(n), 40)
@@ -260,3 +258,18 @@ def test_threads_see_whole_documents() -> None:
         done.set()
         assert min(each.result() for each in searches) > 10
     assert len(documents) == n
+
+
+def test_copies_and_pickles_are_whole() -> None:
+    """A copy has the documents and the index; a change of either is not seen by the other."""
+    documents = filled(30, "ip")
+    documents.remove(["d3"])
+    for again in (deepcopy(documents), pickle.loads(pickle.dumps(documents))):
+        assert content(again) == content(documents)
+        query = draw(1, seed=1)[0]
+        expected = [each[:3] for each in documents.search(query, 5)]
+        assert [each[:3] for each in again.search(query, 5)] == expected
+        again.put(["new"], draw(1), [{"n": 0}])
+        assert len(again) == len(documents) + 1
+    empty = deepcopy(Documents("l2"))
+    assert (empty.metric, len(empty)) == ("l2", 0)

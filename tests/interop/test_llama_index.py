@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -365,6 +366,15 @@ def test_it_is_described_by_a_dict() -> None:
     assert store.class_name() == "L2RouteVectorStore"
     assert store.client is None
     assert store  # a storage context replaces a store that is false
+
+
+def test_a_pickled_store_is_whole() -> None:
+    """A store may be sent to another process."""
+    ours, _ = both(10)
+    again = pickle.loads(pickle.dumps(ours))
+    query = VectorStoreQuery([1.0] * DIM, similarity_top_k=4)
+    assert again.query(query) == ours.query(query)
+    assert again.metric == ours.metric
 
 
 def test_without_llama_index_the_error_names_the_extra() -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from sklearn.neighbors import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 from l2route.interop.sklearn import EXACT_SIZE, L2RouteNeighbors, L2RouteTransformer
 
@@ -38,6 +40,13 @@ Samples = NDArray[np.float64]
 def draw(n: int, dim: int = 6, seed: int = 0) -> Samples:
     """Normal samples [n, dim]."""
     return np.random.default_rng(seed).normal(size=(n, dim))
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Keep scikit-learn's OpenMP to one thread: beside other work its threads wait in vain."""
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +79,7 @@ for estimator in (L2RouteNeighbors(), L2RouteTransformer()):
     results = check_estimator(estimator, on_skip=None)
     print(len(results) > 40, {result["status"] for result in results})
 """
-    environment = os.environ | {"SCIPY_ARRAY_API": "1"}
+    environment = os.environ | {"SCIPY_ARRAY_API": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", code]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert run.stdout == 2 * "True {'passed'}\n"

@@ -10,7 +10,7 @@ import pytest
 
 from serving import saved_index, server_of
 
-N_EXAMPLES = 15
+N_EXAMPLES = 8
 """Of each operation and phase."""
 KEY = "key"
 

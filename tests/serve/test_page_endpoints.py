@@ -33,6 +33,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     index.validate_with(VALIDATION)
     index.compress("int8")
     index.delete(ids[-10:])
+    index.setting(0.95, 5)
     path = tmp_path_factory.mktemp("page") / "index.l2r"
     index.save(path)
     names = [f"word{i}" for i in range(len(ids))]
@@ -137,7 +138,7 @@ def test_what_is_typed(client: httpx.Client) -> None:
         ({"text": "word3", "id": str(FAR * 4)}, "xpected"),
         ({"text": "word3", "id": "-1"}, "expected ids other than -1"),
         ({"text": "word3", "budget": 1}, "expected a budget"),
-        ({"text": "word3", "budget": 99, "recall": 0.9}, "expected a recall, or else"),
+        ({"text": "word3", "slack": 0.1, "ef": 3000}, "expected ef of at most 2048"),
     ],
 )
 def test_refusals(client: httpx.Client, asked: dict[str, Any], message: str) -> None:
@@ -153,7 +154,9 @@ def test_refusals(client: httpx.Client, asked: dict[str, Any], message: str) -> 
         {"text": "word3", "k": 101},
         {"text": "word3", "k": 0},
         {"text": "word3", "budget": 20_001},
-        {"text": "word3", "recall": 1.5},
+        {"text": "word3", "ef": 4097},
+        {"text": "word3", "slack": 1.5},
+        {"text": "word3", "rerank": 0},
         {"text": "x" * 400_001},
         {"text": "word3", "id": "1; drop"},
         {"text": "word3", "unheard": 1},
@@ -193,8 +196,9 @@ def test_about(client: httpx.Client, served: Served) -> None:
     assert found["spaces"] == ["original", "original-int8"]
     assert len(found["examples"]) == 6
     assert sum(each.get("is_default", False) for each in found["limits"]) == 1
+    assert "recall@5 of 0.95" in [each["text"] for each in found["limits"]]
     for limit in found["limits"]:
-        asked = {name: limit[name] for name in ("budget", "recall") if name in limit}
+        asked = {name: limit[name] for name in limit if name not in ("text", "is_default")}
         explain(client, text=found["examples"][0]["name"], id=found["examples"][0]["id"], **asked)
 
 
@@ -203,7 +207,7 @@ def test_curve_is_measured_once(client: httpx.Client, served: Served) -> None:
     first = client.get("page/curve", params={"k": 5}, timeout=60).json()
     assert [curve["space"] for curve in first["curves"]] == ["original", "original-int8"]
     (chosen,) = first["curves"][1]["chosen"]
-    setting = served.index.setting(0.95, 5)
+    (setting,) = served.index.known_settings
     assert chosen["target"] == 0.95
     assert chosen["limits"]["rerank"] == setting.rerank
     assert client.get("page/curve", params={"k": 5}).json() == first

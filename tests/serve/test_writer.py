@@ -66,16 +66,23 @@ def run(writer: Writer, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(whole())
 
 
+async def hold(writer: Writer) -> threading.Event:
+    """Let a writer wait until the event is set."""
+    go, is_held = threading.Event(), threading.Event()
+    writer.call(lambda: (is_held.set(), go.wait(20)), 20)
+    await asyncio.to_thread(is_held.wait, 20)
+    return go
+
+
 def test_changes_that_wait_are_saved_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes that wait together share a save, which is done when they are acknowledged."""
     counted = Counted(path, monkeypatch)
-    writer, go = writer_of(counted.served), threading.Event()
+    writer = writer_of(counted.served)
 
     async def test() -> None:
-        held = writer.call(lambda: go.wait(20), 20)
+        go = await hold(writer)
         futures = [writer.change(counted.adding(row), 20) for row in QUERIES[:20]]
         go.set()
-        await held
         added = [int((await future)[0]) for future in futures]
         assert added == list(range(300, 320))
         assert set(added) <= set(load(path))
@@ -87,15 +94,14 @@ def test_changes_that_wait_are_saved_once(path: Path, monkeypatch: pytest.Monkey
 def test_a_refused_change_leaves_the_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change that is refused fails alone, in a group of others."""
     counted = Counted(path, monkeypatch)
-    served, writer, go = counted.served, writer_of(counted.served), threading.Event()
+    served, writer = counted.served, writer_of(counted.served)
 
     async def test() -> None:
-        held = writer.call(lambda: go.wait(20), 20)
+        go = await hold(writer)
         good = writer.change(lambda: served.delete(np.array([5])), 20)
         wrong = writer.change(lambda: served.delete(np.array([6, 5])), 20)
         also = writer.change(lambda: served.delete(np.array([7])), 20)
         go.set()
-        await held
         with pytest.raises(ValueError, match="got 5"):
             await wrong
         await good
@@ -133,14 +139,13 @@ def test_a_change_that_waits_too_long_is_not_made(
 ) -> None:
     """A change whose time is over before it begins is refused, and not made."""
     counted = Counted(path, monkeypatch)
-    writer, go = writer_of(counted.served), threading.Event()
+    writer = writer_of(counted.served)
 
     async def test() -> None:
-        held = writer.call(lambda: go.wait(20), 20)
+        go = await hold(writer)
         late = writer.change(counted.adding(QUERIES[0]), 0.05)
         await asyncio.sleep(0.1)
         go.set()
-        await held
         with pytest.raises(TimeoutError):
             await late
         assert len(counted.served.index) == 300
@@ -174,12 +179,10 @@ def test_saves_come_by_the_clock(path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_full_queue_and_the_end_refuse(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond `max_queue` changes, and after the end, others are refused."""
     counted = Counted(path, monkeypatch)
-    writer, go = writer_of(counted.served, max_queue=2), threading.Event()
+    writer = writer_of(counted.served, max_queue=2)
 
     async def test() -> None:
-        is_held = threading.Event()
-        held = writer.call(lambda: (is_held.set(), go.wait(20)), 20)
-        await asyncio.to_thread(is_held.wait, 20)
+        go = await hold(writer)
         waiting = [writer.change(counted.adding(row), 20) for row in QUERIES[:2]]
         assert writer.n_waiting == 2
         with pytest.raises(QueueFullError, match="at most 2 changes"):
@@ -187,7 +190,6 @@ def test_a_full_queue_and_the_end_refuse(path: Path, monkeypatch: pytest.MonkeyP
         closing = asyncio.create_task(asyncio.to_thread(writer.close))
         await asyncio.sleep(0.05)
         go.set()
-        await held
         await asyncio.gather(*waiting)  # what was taken is done
         await closing
         with pytest.raises(ClosedError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from crash import kill_repeatedly
-from crash_index import DIM, set_at
+from crash_index import DIM, names_of, set_at
 from l2route.files.storage import META
 from l2route.index import RoutingIndex, load
 from living import Model, check_answers, check_structure
@@ -22,8 +22,11 @@ QUERIES = np.random.default_rng(0).normal(size=(2, DIM)).astype(np.float32)
 
 
 def holds(index: RoutingIndex, model: Model) -> bool:
-    """Whether an index has the ids and vectors of a set."""
-    if sorted(index) != model.ids.tolist():
+    """Whether an index has the ids, names and vectors of a set."""
+    names = index.names.names(model.ids)
+    if sorted(index) != model.ids.tolist() or names != names_of(model.ids):
+        return False
+    if len(index.names) != sum(name is not None for name in names):
         return False
     expected = np.array([model.vectors[i] for i in model.ids.tolist()])
     return np.array_equal(index.vectors(model.ids), expected)

@@ -23,6 +23,7 @@ from l2route.data.labels import Labels
 from l2route.files import storage
 
 N, DIM = 40, 4
+GOLDEN = Path(__file__).parents[1] / "golden" / "names"
 NAMES = st.none() | st.text("ab\nß", max_size=3)
 
 
@@ -287,3 +288,25 @@ def test_names_go_into_forked_processes() -> None:
     process.join()
     assert "child" not in index.names
     assert dict(pickle.loads(pickle.dumps(index)).names) == dict(index.names)
+
+
+def write_golden() -> None:
+    """Write an index with names, some of them in a patch; see the test below."""
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    index = l2route.RoutingIndex.build(rows, ids=[5, 6, 7, 8, 9, -3], degree=4)
+    index.name(Labels.of(["five", "six", "seven", "ñ\n\t", "nine"], [5, 6, 7, 8, 9]))
+    index.save(GOLDEN)
+    index.delete([6])
+    index.add([[50.0, 51.0]], [6])
+    index.name(Labels.of(["minus three", "NEUN"], [-3, 9]))
+    index.save()
+    (GOLDEN / storage.LOCK).unlink()
+
+
+def test_the_golden_index_has_its_names() -> None:
+    """An index with names that was saved once is read by all later versions."""
+    index = l2route.load(GOLDEN)
+    expected = {5: "five", 7: "seven", 8: "ñ\n\t", 9: "NEUN", -3: "minus three"}
+    assert dict(index.names) == expected
+    assert sorted(index) == [-3, 5, 6, 7, 8, 9]
+    assert index.vectors([6]).tolist() == [[50.0, 51.0]]

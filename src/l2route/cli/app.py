@@ -10,7 +10,7 @@ from typer.main import get_command
 from l2route import __version__
 from l2route.cli import paper
 from l2route.cli.build import build
-from l2route.cli.change import add, delete, update
+from l2route.cli.change import add, delete, label, update
 from l2route.cli.compare import compare
 from l2route.cli.datasets import datasets
 from l2route.cli.demo import demo
@@ -55,6 +55,7 @@ for command in (
     add,
     delete,
     update,
+    label,
     refine,
     renumber,
     compress,

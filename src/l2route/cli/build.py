@@ -12,8 +12,10 @@ import typer
 from numpy.typing import NDArray
 
 from l2route.cli.maintain import print_info
+from l2route.cli.names import NamesOption, labels_of
 from l2route.cli.options import IDS, Json, a_share, at_least, numbers
 from l2route.cli.progress import bar, step_bars
+from l2route.data.labels import Labels
 from l2route.data.vectors import Metric
 from l2route.files.formats import read_array
 from l2route.files.ids import read_ids
@@ -109,6 +111,7 @@ def build(
         str | None,
         typer.Option(help=f"Ids of the vectors: {IDS}. By default row numbers."),
     ] = None,
+    labels: NamesOption = None,
     origin: Annotated[
         Origin, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
     ] = "vectors",
@@ -122,7 +125,7 @@ def build(
     start = None if entry is None else _entry(entry)
     if origin != "vectors":
         _refuse({"--ids": ids}, "--from vectors")
-    labels = None if ids is None else read_ids(ids)
+    chosen_ids = None if ids is None else read_ids(ids)
     if queries is not None or recall is not None:
         plain = {"--entry": entry, "--refine": refined, "--pca-dim": pca_dim}
         _refuse(
@@ -141,15 +144,16 @@ def build(
             seed=seed,
             n_threads=threads or 0,
         )
-        _build_served(source, queries, recipe, labels, out, as_json)
+        _build_served(source, queries, recipe, chosen_ids, labels, out, as_json)
         return
     _refuse({"-k": k, "--minutes": minutes, "--routing": routing}, "--queries or --recall")
     if origin == "vectors":
         chosen = served_entry(graph, metric or "l2") if start is None else start
         options = GraphOptions(graph, degree, ef_construction, chosen, seed, threads)
-        index = _build_plain(source, metric or "l2", options, refined, pca_dim, labels)
+        index = _build_plain(source, metric or "l2", options, refined, pca_dim, chosen_ids, labels)
     else:
         index = _import(source, origin, metric, start)
+        index.name(_labels(labels, len(index), None))
     index.save(out)
     print_info(index, as_json)
     _warn_of_graph(index, out)
@@ -162,14 +166,27 @@ def _refuse(options: Mapping[str, object], expected: str) -> None:
         raise ValueError(f"expected {expected} with {given[0]}")
 
 
+def _labels(source: str | None, n: int, ids: Ids | None) -> Labels:
+    """The names of n vectors, none if there is no file of names."""
+    return Labels() if source is None else labels_of(source, np.arange(n) if ids is None else ids)
+
+
 def _build_served(
-    source: str, queries: str | None, recipe: Recipe, ids: Ids | None, out: Path, as_json: bool
+    source: str,
+    queries: str | None,
+    recipe: Recipe,
+    ids: Ids | None,
+    labels: str | None,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Do what `l2route.build` does, and print its report."""
     vectors = read_array(source)
     log = None if queries is None else read_array(queries)
+    names = _labels(labels, len(vectors), ids)
     with step_bars() as (progress, on_event):
         index, report = follow(recipe, vectors, log, ids=ids, progress=progress, on_event=on_event)
+    index.name(names)
     index.save(out)
     print(json.dumps(report.facts() | {"index": index.info()}) if as_json else report)
     _warn_of_graph(index, out)
@@ -182,11 +199,13 @@ def _build_plain(
     refined: bool | None,
     pca_dim: int | None,
     ids: Ids | None,
+    labels: str | None,
 ) -> RoutingIndex:
     check_kind(options.kind, metric)
     vectors = read_array(source)
+    names = _labels(labels, len(vectors), ids)
     with bar(f"building {options.kind} over {len(vectors):,} vectors") as progress:
-        return RoutingIndex.build(
+        index = RoutingIndex.build(
             vectors,
             metric=metric,
             graph=options.kind,
@@ -200,6 +219,8 @@ def _build_plain(
             ids=ids,
             progress=progress,
         )
+    index.name(names)
+    return index
 
 
 def _import(

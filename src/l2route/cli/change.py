@@ -6,20 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from l2route.cli.maintain import changed
-from l2route.cli.options import IDS, Index, Json, OutInstead, Threads
+from l2route.cli.names import NAMES, NamesOption, labels_of, names_of_new
+from l2route.cli.options import IDS, VECTORS, Index, Json, OutInstead, Threads
 from l2route.cli.progress import bar
 from l2route.files.formats import read_array
 from l2route.files.ids import read_ids
+from l2route.files.names import read_names
 from l2route.files.progress import Progress
 from l2route.index import RoutingIndex
 
 Ids = Annotated[str, typer.Argument(help=f"Ids: {IDS}.")]
-Vectors = Annotated[
-    str, typer.Argument(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
-]
+Vectors = Annotated[str, typer.Argument(help=f"Vectors: {VECTORS}.")]
 
 
 def add(
@@ -29,15 +30,17 @@ def add(
         str | None,
         typer.Option(help=f"Their ids: {IDS}. By default the numbers after the largest so far."),
     ] = None,
+    labels: NamesOption = None,
     threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Add vectors to an index, under ids that it does not have."""
     rows, given = read_array(vectors), None if ids is None else read_ids(ids)
+    names = None if labels is None else names_of_new(labels, len(rows), given)
 
     def step(opened: RoutingIndex, progress: Progress) -> dict[str, Any]:
-        added = opened.add(rows, given, n_threads=threads, progress=progress)
+        added = opened.add(rows, given, names=names, n_threads=threads, progress=progress)
         return {"added": len(added), "ids": added.tolist()}
 
     facts = _change(index, out, f"adding {len(rows):,} vectors", step)
@@ -45,16 +48,51 @@ def add(
     _print(f"added {len(rows):,} vectors{numbers}", facts, as_json)
 
 
-def delete(index: Index, ids: Ids, out: OutInstead = None, as_json: Json = False) -> None:
-    """Delete vectors from an index, by their ids."""
-    gone = read_ids(ids)
+def delete(
+    index: Index,
+    ids: Annotated[str | None, typer.Argument(help=f"Ids: {IDS}.")] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Names in place of ids: one per line of a .txt, or .parquet:column."),
+    ] = None,
+    out: OutInstead = None,
+    as_json: Json = False,
+) -> None:
+    """Delete vectors from an index, by their ids or by their names."""
+    if (ids is None) == (labels is None):
+        got = "neither" if ids is None else "both"
+        raise ValueError(f"expected either IDS or --labels, got {got}")
+    gone = None if ids is None else read_ids(ids)
+    names = [] if labels is None else [name for name in read_names(labels)[0] if name is not None]
 
     def step(opened: RoutingIndex, _: Progress) -> dict[str, Any]:
-        opened.delete(gone)
-        return {"deleted": len(gone)}
+        found = opened.names.ids(names) if gone is None else gone
+        opened.delete(found)
+        return {"deleted": len(found)}
 
-    facts = _change(index, out, f"deleting {len(gone):,} vectors", step)
-    _print(f"deleted {len(gone):,} vectors", facts, as_json)
+    n = len(names) if gone is None else len(gone)
+    facts = _change(index, out, f"deleting {n:,} vectors", step)
+    _print(f"deleted {n:,} vectors", facts, as_json)
+
+
+def label(
+    index: Index,
+    labels: Annotated[str, typer.Argument(help=f"Names of ids: {NAMES}.")],
+    out: OutInstead = None,
+    as_json: Json = False,
+) -> None:
+    """Give the vectors of an index names, in place of those that they have.
+
+    Without ids the file has a name for every vector: that in line or row i, from 0, is for id i.
+    """
+
+    def step(opened: RoutingIndex, _: Progress) -> dict[str, Any]:
+        has_ids = Path(labels).suffix.lower() == ".tsv"
+        opened.name(labels_of(labels, opened.ids if has_ids else np.arange(len(opened))))
+        return {"n_names": len(opened.names)}
+
+    facts = _change(index, out, "naming vectors", step)
+    _print(f"{facts['n_names']:,} names", facts, as_json)
 
 
 def update(

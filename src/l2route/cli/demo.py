@@ -47,6 +47,8 @@ SERVED_DEGREE = 32
 """Degree of hnswlib's graph beside the served index (M = 16); the served one has 32, too."""
 RECALL = 0.95
 """Recall@10 of the served index."""
+PAGE_RECALL = 0.8
+"""Recall@10 whose setting the page marks on the curve of the first experiment's index."""
 LEARNING_STEPS, SERVING_MINUTES = 600, 0.4
 """Steps of learning in the first experiment, so that a busy machine learns as much as an idle one;
 time limit of learning in the second."""
@@ -142,6 +144,7 @@ def _page(words: Words, learned: RoutingIndex, served: Path, out: Path) -> str:
     ranked = np.argsort(words.base_ranks)
     Labels.of([words.base_words[i] for i in ranked.tolist()], ranked).write(names)
     if len(learned.spaces) > 1:
+        learned.setting(PAGE_RECALL, K)  # which the page marks on the curve
         learned.save(path)
         directory = path
     return f"page:    l2route serve {directory} --labels {names}"

@@ -35,7 +35,7 @@ def a_share(value: float | None) -> float | None:
     return value
 
 
-IDS = "one per line of a .txt, or integers in .npy, .npz:key or .hdf5:key"
+IDS = "one per line of a .txt, or integers in .npy, .npz:key, .hdf5:key or .parquet:column"
 """What a file of ids may be, for help."""
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -44,9 +44,9 @@ OutInstead = Annotated[
 ]
 Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
 Threads = Annotated[int, typer.Option(callback=at_least(0), help="Threads; 0 for all cores.")]
-Queries = Annotated[
-    str, typer.Option(help="Vectors: .npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key …")
-]
+VECTORS = ".npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key, .parquet:column …"
+"""What a file of vectors may be, for help."""
+Queries = Annotated[str, typer.Option(help=f"Vectors: {VECTORS}.")]
 
 
 def numbers(option: str, text: str | None, least: int = 0) -> list[int]:

@@ -5,13 +5,14 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.console import Console
 
+from l2route.cli.names import shown
 from l2route.cli.options import (
     IDS,
     Index,
@@ -25,6 +26,7 @@ from l2route.cli.options import (
     numbers,
 )
 from l2route.cli.progress import bar
+from l2route.data.labels import Labels
 from l2route.data.metrics import N_ANSWERS
 from l2route.data.truth import Truth, exact_distances, exact_neighbors, read_truth
 from l2route.data.vectors import check_vectors
@@ -121,22 +123,27 @@ def search(
         names = ("ids", "distances", "n_computed", "n_hops")
         write_npz(out, {name: getattr(result, name) for name in names})
     elif as_json:
-        print(json.dumps({"answers": _answers(result)}))
+        print(json.dumps({"answers": _answers(result, opened.names)}))
     else:
         for row, ids in enumerate(result.ids.tolist()):
-            print(f"{row}: {' '.join(str(i) for i in ids if i >= 0)}")
+            found = [id_ for id_ in ids if id_ != -1]
+            answers = shown(opened.names, found) if len(opened.names) else " ".join(map(str, found))
+            print(f"{row}: {answers}")
 
 
-def _answers(result: SearchResult) -> list[dict[str, list[float]]]:
-    """Ids and distances of each query, without padding."""
+def _answers(result: SearchResult, names: Labels) -> list[dict[str, Any]]:
+    """Ids and distances of each query, and names if there are some, without padding."""
     rows = zip(result.ids.tolist(), result.distances.tolist(), strict=True)
-    return [
+    answers: list[dict[str, Any]] = [
         {
-            "ids": [i for i in ids if i >= 0],
-            "distances": [d for i, d in zip(ids, distances, strict=True) if i >= 0],
+            "ids": [i for i in ids if i != -1],
+            "distances": [d for i, d in zip(ids, distances, strict=True) if i != -1],
         }
         for ids, distances in rows
     ]
+    for answer in answers if len(names) else ():
+        answer["names"] = names.names(answer["ids"])
+    return answers
 
 
 def evaluate(

@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.name_search import Segment, find
+from l2route.data.vectors import as_array
 from l2route.files.names import MAX_NAME_BYTES, fault_of, read_names, write_names
 
 Ids = NDArray[np.int64]
+_TO_LISTS = ("to_pylist", "to_list", "tolist")  # of Arrow, of pandas and polars, of numpy
 _N_NAMED = 3  # names or ids that an error message lists
 
 
@@ -62,11 +64,12 @@ class Labels:
 
     @classmethod
     def read(cls, path: str | Path) -> Labels:
-        """Read a text file of names.
+        """Read a file of names.
 
         Args:
-            path: a .txt with a name per line, whose line numbers from 0 are the ids; or a .tsv with
-                an id, a tab and a name per line. See `l2route.files.names`.
+            path: a .txt with a name per line, whose line numbers from 0 are the ids; a .tsv with
+                an id, a tab and a name per line; or a column of a table, as in ``a.parquet:name``,
+                whose row numbers are the ids. See `l2route.files.names`.
         """
         names, ids = read_names(path)
         try:
@@ -249,20 +252,28 @@ def checked_names(names: Iterable[str | None]) -> list[str | None]:
     """
     if isinstance(names, (str, bytes)) or not isinstance(names, Iterable):
         raise ValueError(f"expected a list of names, got {names!r}")
+    listed = next((getattr(names, way) for way in _TO_LISTS if hasattr(names, way)), None)
     texts: list[str | None] = []
-    for at, name in enumerate(names):
-        if name is not None and not isinstance(name, str):
+    for at, name in enumerate(names if listed is None else listed()):
+        if name is not None and not isinstance(name, str) and not _is_missing(name):
             raise ValueError(f"expected names that are texts or None, got {name!r} at {at}")
-        if name and (fault := fault_of(name)):
+        text = str(name) if isinstance(name, str) else ""
+        if text and (fault := fault_of(text)):
             expected = f"names of at most {MAX_NAME_BYTES:,} bytes without NUL"
             raise ValueError(f"expected {expected}, got {fault} at {at}")
-        texts.append(str(name) if name else None)
+        texts.append(text or None)
     return texts
+
+
+def _is_missing(value: object) -> bool:
+    """Whether a value stands for none in a column of pandas: NaN or NA."""
+    is_nan = isinstance(value, float) and value != value
+    return is_nan or type(value).__name__ == "NAType"
 
 
 def _checked_ids(ids: object, *, may_be_missing: bool = False) -> list[int]:
     """Ids given by a user, as integers of Python."""
-    given = np.atleast_1d(np.asarray(ids))
+    given = np.atleast_1d(as_array("ids", ids))
     if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
         raise ValueError(f"expected integer ids [n], got {given.dtype} {list(given.shape)}")
     if given.dtype == np.uint64 and given.size and given.max() > np.iinfo(np.int64).max:

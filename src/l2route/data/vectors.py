@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.columns import reader_of
 from l2route.files.finite import first_nonfinite_row
 
 Metric = Literal["l2", "ip", "cosine"]
@@ -44,7 +45,7 @@ def check_vectors(
 
     Args:
         name: Name in error messages, such as "base" or "queries".
-        array: Real numbers [n, d].
+        array: Real numbers [n, d], in anything that `as_array` reads.
         dim: The required d; None for any.
         may_be_empty: Whether n may be 0.
 
@@ -76,14 +77,20 @@ def as_array(name: str, given: object) -> NDArray[Any]:
 
     Args:
         name: Name in error messages.
-        given: An array, a tensor in main memory, or nested lists.
+        given: An array; a tensor in main memory; lists of numbers, of lists or of arrays; a column
+            or a table of Arrow, pandas or polars; or an object with DLPack's or Arrow's interface.
 
     Returns:
         An array of any type and shape, without a copy if possible.
     """
+    if type(given) is np.ndarray and given.dtype.kind in "fiub":  # the shortest way
+        return given
+    reader = reader_of(given)
     try:
-        return np.asarray(given)
-    except (TypeError, ValueError, RuntimeError) as error:  # torch: gradients, bfloat16, devices
+        return np.asarray(given) if reader is None else reader(name, given)
+    except (TypeError, ValueError, RuntimeError, BufferError) as error:  # other devices
+        if str(error).startswith(f"expected {name} ") or str(error).startswith("expected dense"):
+            raise
         kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
         dtype = f" of {given.dtype}" if hasattr(given, "dtype") else ""
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from l2route.explain.walk import Walk, plain_numbers
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+View = Literal["plane", "distance"]
+"""How points are placed on a figure."""
 MAX_SHOWN = 20
 """True neighbours that the text shows."""
 
@@ -93,14 +95,20 @@ class Explanation:
             "walks": [walk.to_dict() for walk in self.walks],
         }
 
-    def plot(self) -> Figure:
+    def plot(self, view: View = "plane") -> Figure:
         """Draw the map of each walk, and recall against distance computations so far.
 
         Needs the extra ``plots``. Save the figure by its `savefig`.
+
+        Args:
+            view: plane for the first two principal axes; distance to place points as far from the
+                query as they are, in the order of their directions on the plane.
         """
         from l2route.explain.figure import draw
 
-        return draw(self)
+        if view not in get_args(View):
+            raise ValueError(f"expected a view of {', '.join(get_args(View))}, got {view!r}")
+        return draw(self, view)
 
     def _repr_html_(self) -> str:
         from l2route.explain.picture import html_of

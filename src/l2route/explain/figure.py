@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.explain.explanation import Explanation, limits_text
+from l2route.explain.explanation import Explanation, View, limits_text
 from l2route.explain.walk import Walk
 from l2route.extras import install
 
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 COLOURS = ("#D55E00", "#0072B2")
 """The plain walk's and the other's: Okabe and Ito's, which colour-blind readers can tell apart."""
 TRUTH, INK, MUTED, FAINT, GRID = "#009E73", "#1D1C1A", "#5F5B54", "#D5CFC3", "#E4DFD5"
-SIZE = (10.0, 7.4)
+SIZE = (10.0, 6.8)
 """Inches of a figure with two walks."""
 INNERMOST = 0.1
 """Radius of the nearest point on the map, whose farthest has 1."""
 GOLDEN = 2.399963
 """Golden angle, by which points at the query's own place are spread."""
+EVEN = 0.75
+"""How far angles are moved to even gaps, from 0 to 1."""
 MAX_NAMED = 30
 """True neighbours whose names are written, where there is room."""
 
 
-def draw(explanation: Explanation) -> Figure:
+def draw(explanation: Explanation, view: View) -> Figure:
     """Draw the maps of walks side by side, and recall against distance computations below.
 
     Figures are made without pyplot, so nothing global changes and no display is needed.
@@ -48,7 +50,7 @@ def draw(explanation: Explanation) -> Figure:
     figure = Figure(figsize=(width, SIZE[1]), layout=engine, facecolor="white")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, n_walks, height_ratios=(2.6, 1.0))
-    places, ring = _places(explanation)
+    places, ring = _planar(explanation) if view == "plane" else _radial(explanation)
     for i, walk in enumerate(explanation.walks):
         axes = figure.add_subplot(grid[0, i])
         _draw_map(axes, explanation, walk, COLOURS[i], places, ring)
@@ -56,10 +58,15 @@ def draw(explanation: Explanation) -> Figure:
     return figure
 
 
-def _places(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
+def _planar(explanation: Explanation) -> tuple[NDArray[np.float64], None]:
+    """Places of points on the plane around the query [n, 2]; there is no radius to draw."""
+    return explanation.positions - explanation.origin, None
+
+
+def _radial(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
     """Places of points around the query [n, 2], and the radius of the last true neighbour.
 
-    Radii grow with the true distance, angles are those of the plane.
+    Radii grow with the true distance, angles are in the order of those on the plane.
     """
     reach = explanation.distances.astype(np.float64)
     if explanation.metric == "l2":
@@ -69,9 +76,22 @@ def _places(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
     offsets = explanation.positions - explanation.origin
     is_there = np.hypot(*offsets.T) > 0
     turns = np.arange(len(radii)) * GOLDEN
-    angles = np.where(is_there, np.arctan2(offsets[:, 1], offsets[:, 0]), turns)
+    angles = _spread(np.where(is_there, np.arctan2(offsets[:, 1], offsets[:, 0]), turns))
     places = radii[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     return places, float(radii[explanation.neighbors[-1]])
+
+
+def _spread(angles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Angles moved most of the way to even gaps, in their order: points fill the map."""
+    turned = angles % (2 * np.pi)
+    order = np.argsort(turned, kind="stable")
+    gaps = (np.roll(turned[order], -1) - turned[order]) % (2 * np.pi)
+    order = np.roll(order, -(int(np.argmax(gaps)) + 1))
+    own = (turned[order] - turned[order[0]]) % (2 * np.pi)
+    even = np.linspace(0, 2 * np.pi, len(order), endpoint=False)
+    spread = np.empty(len(order))
+    spread[order] = turned[order[0]] + (1 - EVEN) * own + EVEN * even
+    return spread
 
 
 def _draw_map(
@@ -80,7 +100,7 @@ def _draw_map(
     walk: Walk,
     colour: str,
     places: NDArray[np.float64],
-    ring: float,
+    ring: float | None,
 ) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Circle
@@ -88,9 +108,10 @@ def _draw_map(
     axes.set_title(_heading(explanation, walk), loc="left", color=colour, fontsize=11)
     axes.set_aspect("equal")
     axes.set_axis_off()
-    axes.set(xlim=(-1.06, 1.06), ylim=(-1.06, 1.06))
-    axes.add_patch(Circle((0, 0), ring, facecolor=TRUTH, alpha=0.07, linewidth=0))
-    axes.add_patch(Circle((0, 0), ring, fill=False, edgecolor=TRUTH, linestyle=(0, (3, 3))))
+    axes.margins(0.08)
+    if ring is not None:
+        axes.add_patch(Circle((0, 0), ring, facecolor=TRUTH, alpha=0.07, linewidth=0))
+        axes.add_patch(Circle((0, 0), ring, fill=False, edgecolor=TRUTH, linestyle=(0, (3, 3))))
     axes.scatter(places[:, 0], places[:, 1], s=4, color=FAINT, linewidths=0)
     is_reached = walk.hops > 0
     parents = walk.expanded[walk.hops[is_reached] - 1]
@@ -119,7 +140,8 @@ def _write_names(axes: Axes, explanation: Explanation, places: NDArray[np.float6
     """Write the names of true neighbours, the nearest first, where there is room."""
     from matplotlib.patheffects import withStroke
 
-    halo, written = [withStroke(linewidth=2.5, foreground="white")], list[Annotation]()
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    written: list[Annotation] = []
     for rank, point in enumerate(explanation.neighbors[:MAX_NAMED].tolist()):
         x, y = places[rank]
         text = axes.annotate(

@@ -12,7 +12,7 @@ MODULES = ("map.js", "chart.js", "walk.js")
 """The drawing, in an order in which each module imports only from those before it."""
 STYLE = "walk.css"
 """The look of the drawing."""
-HEIGHT = 940
+HEIGHT = 860
 """Height of the picture in a notebook, in pixels."""
 _IMPORT = re.compile(r"^import .*$", re.MULTILINE)
 _TEMPLATE = """<!doctype html>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,29 @@ def import_pyarrow(what: str) -> ModuleType:
     return module
 
 
-def choose_columns(name: str, columns: Sequence[tuple[str, Any]], example: str) -> list[str]:
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    type: str
+    """The type as its library names it."""
+    holds: Literal["numbers", "lists", "others"]
+
+
+def column_of(field: Any) -> Column:
+    """A column that a field of Arrow describes."""
+    kind = field.type.storage_type if hasattr(field.type, "storage_type") else field.type
+    holds: Literal["numbers", "lists", "others"]
+    holds = "numbers" if _is_number(kind) else "lists" if _is_list(kind) else "others"
+    return Column(field.name, str(field.type), holds)
+
+
+def choose_columns(name: str, columns: Sequence[Column], example: str) -> list[str]:
     """The columns of a table that hold vectors or numbers: the only one, or all if all are numbers.
 
     Args:
         name: what is wanted, for the message, such as "queries".
-        columns: names and types of the columns.
+        columns: the columns.
         example: how to choose a column, for the message; `{}` stands for its name.
 
     Returns:
@@ -39,11 +56,11 @@ def choose_columns(name: str, columns: Sequence[tuple[str, Any]], example: str) 
     """
     if not columns:
         raise ValueError(f"expected {name} in a table, got one without columns")
-    if len(columns) == 1 or all(_is_number(kind) for _, kind in columns):
-        return [column for column, _ in columns]
-    nested = [column for column, kind in columns if _is_list(_storage_type(kind))]
-    chosen = example.format((nested or [columns[0][0]])[0])
-    got = ", ".join(f"{column} ({kind})" for column, kind in columns)
+    if len(columns) == 1 or all(column.holds == "numbers" for column in columns):
+        return [column.name for column in columns]
+    nested = [column.name for column in columns if column.holds == "lists"]
+    chosen = example.format((nested or [columns[0].name])[0])
+    got = ", ".join(f"{column.name} ({column.type})" for column in columns)
     raise ValueError(f"expected {name} in one column, got {got}: choose one, as in {chosen}")
 
 
@@ -72,7 +89,7 @@ def array_of(name: str, column: Any, first_row: int = 0) -> NDArray[Any]:
     if len(set(dims)) > 1:
         first = next(at for at, dim in enumerate(dims) if dim != dims[0])
         row = first_row - sum(map(len, arrays[first:]))
-        raise _ragged(name, dims[first][0], row, dims[0][0])
+        raise ragged(name, dims[first][0], row, dims[0][0])
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
 
@@ -110,11 +127,12 @@ def _dim_of(name: str, chunk: Any, first_row: int) -> int:
     lengths = compute.list_value_length(chunk).to_numpy(zero_copy_only=False)
     others = np.flatnonzero(lengths != lengths[:1])
     if len(others):
-        raise _ragged(name, int(lengths[others[0]]), first_row + int(others[0]), int(lengths[0]))
+        raise ragged(name, int(lengths[others[0]]), first_row + int(others[0]), int(lengths[0]))
     return int(lengths[0]) if len(lengths) else 0
 
 
-def _ragged(name: str, dim: int, row: int, expected: int) -> ValueError:
+def ragged(name: str, dim: int, row: int, expected: int) -> ValueError:
+    """The error for a vector of another dimension than those before it."""
     return ValueError(f"expected {name} [*, {expected}] in all rows, got [{dim}] in row {row}")
 
 
@@ -123,11 +141,6 @@ def _stored(chunk: Any) -> Any:
     if hasattr(chunk, "storage"):
         return _stored(chunk.storage)
     return _stored(chunk.dictionary_decode()) if hasattr(chunk, "dictionary_decode") else chunk
-
-
-def _storage_type(kind: Any) -> Any:
-    """The type of a column as it is stored."""
-    return _storage_type(kind.storage_type) if hasattr(kind, "storage_type") else kind
 
 
 def _is_list(kind: Any) -> bool:

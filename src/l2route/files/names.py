@@ -19,9 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.atomic import open_regular, replacing
+from l2route.files.formats import locate
+from l2route.files.parquet import ENDINGS as TABLES
+from l2route.files.parquet import read_texts
 
-ENDINGS = (".txt", ".tsv")
-"""File name endings that `read_names` and `write_names` understand."""
+TEXTS = (".txt", ".tsv")
+"""File name endings that `write_names` understands. `read_names` also reads columns of tables."""
 MAX_NAME_BYTES = 1 << 16
 """Largest length of a name in UTF-8."""
 
@@ -37,15 +40,18 @@ def read_names(path: str | Path) -> tuple[list[str | None], NDArray[np.int64] | 
     """Read a file of names.
 
     Args:
-        path: A text file, .txt or .tsv.
+        path: A text file, .txt or .tsv; or a table (.parquet, .arrow, .feather), with ``:column``.
 
     Returns:
-        The name in every line, None for none; and the ids of a .tsv, None for line numbers.
+        The name in every line or row, None for none; and the ids of a .tsv, None for line numbers.
     """
-    path = Path(path)
-    is_table = _ending(path) == ".tsv"
+    path, key = locate(path)
+    is_table = _ending(path, (*TEXTS, *TABLES)) == ".tsv"
     if not path.exists():
         raise FileNotFoundError(f"no such file: {path}")
+    if path.suffix.lower() in TABLES:
+        texts = enumerate(read_texts(path, key))
+        return [_checked(path, row, text or "", "row") for row, text in texts], None
     lines = _lines(path)
     if not is_table:
         return [_checked(path, number, line) for number, line in lines], None
@@ -90,10 +96,10 @@ def fault_of(name: str) -> str | None:
     return f"{n_bytes:,} bytes" if n_bytes > MAX_NAME_BYTES else None
 
 
-def _ending(path: Path) -> str:
+def _ending(path: Path, known: Sequence[str] = TEXTS) -> str:
     ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        raise ValueError(f"{path}: expected one of {' '.join(ENDINGS)}, got {ending or 'none'!r}")
+    if ending not in known:
+        raise ValueError(f"{path}: expected one of {' '.join(known)}, got {ending or 'none'!r}")
     return ending
 
 
@@ -117,11 +123,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, line.removesuffix("\n").removesuffix("\r")
 
 
-def _checked(path: Path, number: int, name: str) -> str | None:
-    """A name in a line; None for an empty one."""
+def _checked(path: Path, number: int, name: str, place: str = "line") -> str | None:
+    """A name in a line or row; None for an empty one."""
     if fault := fault_of(name):
         expected = f"names of at most {MAX_NAME_BYTES:,} bytes without NUL"
-        raise ValueError(f"{path}: expected {expected}, got {fault} in line {number}")
+        raise ValueError(f"{path}: expected {expected}, got {fault} in {place} {number}")
     return name or None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.files.arrow import array_of, choose_columns, import_pyarrow
+from l2route.files.arrow import array_of, choose_columns, column_of, import_pyarrow
 from l2route.files.atomic import open_regular, replacing
 from l2route.files.npy import naming
 
@@ -42,7 +42,7 @@ def read_column(path: Path, key: str | None, n_axes: int) -> NDArray[Any]:
     """
     name = "vectors" if n_axes == 2 else "ids"
     with _opened(path, key, name) as (columns, (n_rows, batches)):
-        is_wide = n_axes == 2 and (len(columns) > 1 or _is_flat(columns))
+        is_wide = n_axes == 2 and column_of(columns[0]).holds != "lists"
         numbered = _numbered(batches)
         parts = (_array_of_batch(path, name, batch, is_wide, at) for at, batch in numbered)
         return _filled(path, parts, n_rows)
@@ -116,8 +116,8 @@ def _opened(path: Path, key: str | None, name: str) -> Iterator[tuple[list[Any],
             raise ValueError(f"{path}: expected one column {key}, got {known.count(key)}")
         if key is None:
             try:
-                typed = list(zip(known, schema.types, strict=True))
-                chosen = choose_columns(name, typed, f"{path.name}:{{}}")
+                columns = [column_of(field) for field in schema]
+                chosen = choose_columns(name, columns, f"{path.name}:{{}}")
             except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
         else:
@@ -170,11 +170,6 @@ def _validated(reader: Any) -> Iterator[Any]:
     for batch in reader if n is None else map(reader.get_batch, range(n)):
         batch.validate(full=True)
         yield batch
-
-
-def _is_flat(columns: Sequence[Any]) -> bool:
-    """Whether the only column holds numbers and not lists."""
-    return "list" not in str(getattr(columns[0].type, "storage_type", columns[0].type))
 
 
 def _numbered(batches: Iterator[Any]) -> Iterator[tuple[int, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from pathlib import Path
 from threading import Lock, RLock
 from typing import NamedTuple
@@ -42,6 +43,14 @@ class Found(NamedTuple):
     """[dim]; empty unless it was asked for."""
 
 
+class _Prepared(NamedTuple):
+    """A filter, as documents of one version pass it."""
+
+    version: int
+    of_ids: Filter
+    n_documents: int
+
+
 class Documents:
     """Records with vectors, which any number of threads may change, read and search.
 
@@ -56,15 +65,31 @@ class Documents:
 
     def __init__(self, metric: str = "cosine") -> None:
         self.metric = check_metric(metric)
+        self._start(None, {})
+
+    def _start(self, index: RoutingIndex | None, entries: dict[int, Entry]) -> None:
+        """Begin with these documents; of those with one name the newest counts."""
         self._changing = RLock()  # held by changes and saves
         self._listing = Lock()  # held for a moment: while entries change or are copied
-        self._index: RoutingIndex | None = None  # None until the dimension is known
-        self._entries: dict[int, Entry] = {}
-        self._ids: dict[str, int] = {}
+        self._index = index  # None until the dimension is known
+        self._entries = entries
+        self._ids = {entries[id_].name: id_ for id_ in sorted(entries)}
         self._version = 0
-        self._filters: dict[str, tuple[int, Filter]] = {}
-        self._next_id = secrets.randbits(MAX_JUMP_BITS)
+        self._filters: dict[str, _Prepared] = {}
+        self._next_id = max(entries, default=0) + 1 + secrets.randbits(MAX_JUMP_BITS)
         self._saved: Archive | None = None
+        stale = sorted(set(entries) - set(self._ids.values()))
+        if index is not None and stale:  # versions that an interrupted `put` did not delete
+            index.delete(stale)
+            self._unlist(stale)
+
+    def __getstate__(self) -> tuple[str, RoutingIndex | None, dict[int, Entry]]:
+        with self._changing:
+            return self.metric, copy(self._index), dict(self._entries)
+
+    def __setstate__(self, state: tuple[str, RoutingIndex | None, dict[int, Entry]]) -> None:
+        self.metric = check_metric(state[0])
+        self._start(*state[1:])
 
     @property
     def index(self) -> RoutingIndex | None:
@@ -231,28 +256,28 @@ class Documents:
             n = 0 if index is None else len(index)
             if index is None or not n:
                 return []
+            where = None if passes is None else self._filter(passes, key)
             n_asked = min(k if attempt == 0 else 2 * k, n)  # a document may be there twice
             width = n if n <= EXACT_SIZE else max(n_asked, ef or EF)
             answers = index.search(
                 query,
                 n_asked,
-                where=None if passes is None else self._filter(passes, key),
+                where=None if where is None else where.of_ids,
                 ef=None if recall is not None else width,
                 recall=recall,
                 n_threads=1,
             )
-            n_found = int((answers.ids[0] != -1).sum())
-            found = self._looked_up(index, answers, n_found, with_vectors)[:k]
-            if len(found) == min(k, n_found):
+            found = self._looked_up(index, answers, with_vectors)[:k]
+            if len(found) >= min(k, len(self) if where is None else where.n_documents):
                 break
         return found
 
     def _looked_up(
-        self, index: RoutingIndex, answers: SearchResult, n_found: int, with_vectors: bool
+        self, index: RoutingIndex, answers: SearchResult, with_vectors: bool
     ) -> list[Found]:
         """Answers with their records; without those that are deleted or replaced meanwhile."""
-        ids = answers.ids[0, :n_found]
-        vectors = _vectors(index, ids) if with_vectors else np.zeros((n_found, 0), np.float32)
+        ids = answers.ids[0][answers.ids[0] != -1]
+        vectors = _vectors(index, ids) if with_vectors else np.zeros((len(ids), 0), np.float32)
         with self._listing:
             known = [(self._entries.get(id_), id_) for id_ in ids.tolist()]
             last: dict[str, int] = {}  # the newest id of each name, of those found
@@ -266,21 +291,22 @@ class Documents:
             if entry is not None and last[entry.name] == id_
         ]
 
-    def _filter(self, passes: Passes, key: str | None) -> Filter:
+    def _filter(self, passes: Passes, key: str | None) -> _Prepared:
         with self._listing:
             version = self._version
             known = None if key is None else self._filters.get(key)
-            if known is not None and known[0] == version:
-                return known[1]
+            if known is not None and known.version == version:
+                return known
             entries = list(self._entries.items())
-        ids = [id_ for id_, entry in entries if passes(entry.name, entry.record)]
-        made = filter_of_ids(np.sort(np.array(ids, dtype=np.int64)))
+        passed = {id_: entry.name for id_, entry in entries if passes(*entry)}
+        ids = np.sort(np.array(list(passed), dtype=np.int64))
+        made = _Prepared(version, filter_of_ids(ids), len(set(passed.values())))
         if key is not None:
             with self._listing:
                 self._filters.pop(key, None)
                 if len(self._filters) >= _N_FILTERS:
                     del self._filters[next(iter(self._filters))]  # the oldest
-                self._filters[key] = (version, made)
+                self._filters[key] = made
         return made
 
     def save(self, path: Path, kind: str) -> None:
@@ -300,13 +326,8 @@ class Documents:
         """Read documents that `save` wrote."""
         archive, index = read_archive(path.absolute(), kind)
         documents = cls(archive.metric)
-        documents._index, documents._entries, documents._saved = index, archive.entries, archive
-        documents._ids = {archive.entries[id_].name: id_ for id_ in sorted(archive.entries)}
-        stale = sorted(set(archive.entries) - set(documents._ids.values()))
-        if index is not None and stale:  # versions that an interrupted `put` did not delete
-            index.delete(stale)
-            documents._unlist(stale)
-        documents._next_id += max(archive.entries, default=0)
+        documents._start(index, dict(archive.entries))
+        documents._saved = archive
         return documents
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -69,6 +70,10 @@ class L2RouteVectorStore(BasePydanticVectorStore):
         super().model_post_init(context)
         self._documents = Documents(self.metric)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # which makes it anew, without nodes
+        self._documents = state["__pydantic_private__"]["_documents"]
+
     @classmethod
     def class_name(cls) -> str:
         """The name of the class, by which LlamaIndex stores it."""
@@ -94,6 +99,10 @@ class L2RouteVectorStore(BasePydanticVectorStore):
         records = [node_to_metadata_dict(node, flat_metadata=False) for node in nodes]
         self._documents.put(names, vectors, records)
         return names
+
+    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
+        """`add` in another thread."""
+        return await asyncio.to_thread(self.add, nodes, **kwargs)
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Delete the nodes of a source document; one that there is not does no harm."""
@@ -151,6 +160,10 @@ class L2RouteVectorStore(BasePydanticVectorStore):
         if not is_mmr:
             return _result(found, [_similarity(each.distance, self.metric) for each in found])
         return _diverse(query, found, kwargs.get("mmr_threshold", query.mmr_threshold))
+
+    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        """`query` in another thread."""
+        return await asyncio.to_thread(self.query, query, **kwargs)
 
     def persist(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.data.vectors import as_array
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Plan
 from l2route.search.selectivity import band_of
@@ -30,7 +31,7 @@ class PlansByBand:
         """
         if trace:
             raise ValueError("expected one filter for all queries with a trace, got several")
-        rows = np.asarray(queries)
+        rows = as_array("queries", queries)
         if rows.ndim != 2 or len(rows) != self._n_queries:
             got = len(rows) if rows.ndim == 2 else 1
             raise ValueError(f"expected one filter or {got}, one per query, got {self._n_queries}")

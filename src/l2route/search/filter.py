@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.data.vectors import as_array
 
 Words = NDArray[np.uint64]
 """A packed bitmap: bit v of word v // 64 is that of slot v."""
@@ -139,7 +140,7 @@ def filter_of(where: object, slots: Slots) -> Filter:
     """
     if isinstance(where, Filter):
         return where
-    given = np.asarray(where)
+    given = as_array("where", where)
     if given.ndim != 1:
         expected = "a filter, a boolean array over rows or an array of ids"
         raise ValueError(f"expected {expected}, got shape {list(given.shape)}")
@@ -174,7 +175,8 @@ def filters_of(where: object, slots: Slots) -> list[Filter]:
 
 
 def _is_several(item: object) -> bool:
-    return isinstance(item, (Filter, Sequence)) or getattr(item, "ndim", 0) > 0
+    is_column = hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__")
+    return isinstance(item, (Filter, Sequence)) or is_column or getattr(item, "ndim", 0) > 0
 
 
 def _ids_of_mask(mask: Mask, slots: Slots) -> Ids:

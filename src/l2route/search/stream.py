@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route import _core
+from l2route.data.vectors import as_array
 
 Page = tuple[NDArray[np.int64], NDArray[np.float32]]
 """Ids and distances, nearest first."""
@@ -50,7 +51,7 @@ class RadiusResult:
 
 def check_radii(radius: object, n_queries: int) -> NDArray[np.float32]:
     """One radius for all queries, or one for each [n_queries], as float32."""
-    given = np.asarray(radius)
+    given = as_array("radius", radius)
     if given.dtype.kind not in "fiu" or given.shape not in ((), (n_queries,)):
         got = f"{given.dtype} {list(given.shape)}"
         raise ValueError(f"expected a radius, or {n_queries}, one per query, got {got}")

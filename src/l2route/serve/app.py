@@ -46,7 +46,8 @@ def app_of(engine: Engine) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    for add in (add_search, add_changes, add_upkeep, add_status):
+    search = add_search(app, engine)
+    for add in (add_changes, add_upkeep, add_status):
         add(app, engine)
     add_pages(app, engine.served)
     app.exception_handler(RequestValidationError)(_refuse)
@@ -58,6 +59,7 @@ def app_of(engine: Engine) -> FastAPI:
         max_body=engine.options.max_body,
         timeout=engine.options.timeout,
         routes={getattr(route, "path", "") for route in app.routes},
+        direct={"/search": search},
     )
     return app
 

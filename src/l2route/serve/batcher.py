@@ -114,7 +114,7 @@ class Batcher:
     def search(
         self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None
     ) -> asyncio.Future[SearchResult]:
-        """Queue a search; cancel the future to give it up.
+        """Queue a search; cancel the future, or let it fail, to give it up.
 
         Args:
             rows: checked queries [n, dim].
@@ -135,7 +135,7 @@ class Batcher:
 
     def _work(self) -> None:
         while batch := self._taken():
-            asked = [each for each in batch if not each.future.cancelled()]
+            asked = [each for each in batch if not each.future.done()]  # given up, or too late
             if asked:
                 self._answer(asked)
 

@@ -95,8 +95,12 @@ class Engine:
         if ask.recall is not None:
             self._check_setting(ask)
         try:
-            async with asyncio.timeout(self.options.timeout):
-                return await self.batcher.search(rows, ask, where)
+            future = self.batcher.search(rows, ask, where)
+            timer = asyncio.get_running_loop().call_later(self.options.timeout, _expire, future)
+            try:  # by hand, as `asyncio.timeout` takes several times as long
+                return await future
+            finally:
+                timer.cancel()
         except TimeoutError:
             self.metrics.rejected.labels("timeout").inc()
             expected = f"expected an answer within {self.options.timeout:g} s, got none"
@@ -195,6 +199,11 @@ class Engine:
                 self.metrics.failures.labels("reload").inc()
                 LOG.warning("%s", error)
             seen = found
+
+
+def _expire(future: asyncio.Future[SearchResult]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def limit_of(ask: Ask) -> str:

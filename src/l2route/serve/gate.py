@@ -1,18 +1,24 @@
-"""Gate: what every request passes. It bounds bodies in size and time, and counts requests."""
+"""Gate: what every request passes. It bounds bodies in size and time, and counts requests.
+
+The route that is asked for most is answered here, without the application: that takes half the
+time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Request, Response
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from l2route.serve.connections import Connections
 from l2route.serve.metrics import OTHER, Metrics
 
+Handler = Callable[[Request], Awaitable[Response]]
+"""Answers requests of one route."""
 N_BODIES = 8
 """Largest bodies that may be in memory at a time."""
 CLOSE = {"Connection": "close"}
@@ -29,6 +35,7 @@ class Gate:
         max_body: largest body of a request in bytes.
         timeout: seconds that a body may take to arrive.
         routes: paths that are counted by their names.
+        direct: paths whose POST requests are answered without the application inside.
     """
 
     def __init__(
@@ -40,9 +47,11 @@ class Gate:
         max_body: int,
         timeout: float,
         routes: Collection[str],
+        direct: Mapping[str, Handler],
     ) -> None:
         self._app, self._metrics, self._connections = app, metrics, connections
         self._max_body, self._timeout, self._routes = max_body, timeout, routes
+        self._direct = direct
         self._n_bytes = 0  # of all bodies that are being answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,7 +59,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        start, status = time.perf_counter(), 500
+        start, status, path = time.perf_counter(), 500, scope["path"]
         body = _Body(self, receive)
         self._connections.began(scope["client"])
 
@@ -64,12 +73,14 @@ class Gate:
             length = _length_of(scope)
             if length is not None and length > self._max_body:
                 await self._too_large(length)(scope, receive, noting)
+            elif scope["method"] == "POST" and path in self._direct:
+                response = await _answered(self._direct[path], Request(scope, body.receive))
+                await response(scope, receive, noting)
             else:
                 await self._app(scope, body.receive, noting)
         finally:
             self._n_bytes -= body.n_bytes
             self._connections.ended(scope["client"])
-            path = scope["path"]
             route = path if path in self._routes else OTHER
             self._metrics.observe(route, status, time.perf_counter() - start)
 
@@ -133,6 +144,13 @@ class _Body:
             self._gate.take(n_bytes, self.n_bytes)
             self._is_whole = not message.get("more_body", False)
         return message
+
+
+async def _answered(handler: Handler, request: Request) -> Response:
+    try:
+        return await handler(request)
+    except HTTPException as error:
+        return JSONResponse({"detail": error.detail}, error.status_code, error.headers)
 
 
 def _length_of(scope: Scope) -> int | None:

@@ -60,15 +60,16 @@ class Metrics:
         self._gauge("l2route_index_bytes", "Bytes of the index.", lambda: served.index.n_bytes)
         self._gauge("l2route_reloads", "Newer saves served.", lambda: served.n_reloads)
         self.registry.register(_Settings(served))
-        self._routes: dict[str, Histogram] = {}
+        self._routes: dict[tuple[str, int], tuple[Histogram, Counter]] = {}
 
     def observe(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request."""
-        histogram = self._routes.get(route)
-        if histogram is None:
-            histogram = self._routes[route] = self.seconds.labels(route)
-        histogram.observe(seconds)
-        self.requests.labels(route, str(status)).inc()
+        known = self._routes.get((route, status))
+        if known is None:
+            known = (self.seconds.labels(route), self.requests.labels(route, str(status)))
+            self._routes[route, status] = known
+        known[0].observe(seconds)
+        known[1].inc()
 
     def page(self) -> bytes:
         """All metrics, as Prometheus reads them."""

@@ -13,27 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.labels import Labels
-from l2route.explain.curve import Curve
 from l2route.explain.explanation import Explanation
 from l2route.index import RoutingIndex
-from l2route.search.limits import default_budget
+from l2route.search.limits import Limits, default_budget
+from l2route.search.setting import Setting
 from l2route.serve.served import Served
 
 Vector = NDArray[np.floating[Any]]
+MAX_BUDGET = 20_000
+"""Largest budget that the page may ask for: each visit is drawn."""
 N_SUGGESTED = 8
 """Labels that are suggested for a text."""
 N_EXAMPLES = 6
 """Examples that the page offers."""
-N_LOOKED = 5000
+N_LOOKED = 20_000
 """First labels among which examples are chosen."""
+N_ALIKE = 100
+"""Vectors with the same label that are told apart."""
 EXAMPLE = re.compile(r"[^\W\d_]{5,10}")
 """Labels that make good examples, if there are any: words."""
-RECALLS = (0.8, 0.9, 0.95, 0.99)
-"""Recalls that the page offers in place of a budget."""
 N_CURVE = 500
 """Validation queries that curves are measured on."""
-CURVE_RECALL = 0.95
-"""Recall whose setting is marked on curves if the index knows none."""
 MAX_AGE = 600.0
 """Seconds after which a curve of an index that changes is measured again."""
 ID = re.compile(r"#?\s*(-?\d{1,19})")
@@ -54,20 +54,33 @@ def about(served: Served) -> dict[str, Any]:
 
 
 def _limits(index: RoutingIndex) -> list[dict[str, Any]]:
-    """Limits to choose from: budgets around the one that was learned for, and recalls."""
+    """Limits to choose from: budgets, and those that reach a recall, if they were measured.
+
+    The default is half of the budget that was learned for: there walks still differ in what they
+    miss. Nothing is measured for the page, which may take minutes.
+    """
     space = index.searcher().space
     rerank = 0 if space.is_exact else space.rerank
     least = rerank + space.n_projection + 1
     usual = default_budget(rerank, space.n_projection)
     if space.gain is not None:
-        usual = max(least, space.gain.budget)
-    budgets = [round(usual * share) for share in (0.25, 0.5, 1, 2, 4)]
+        usual = max(least, space.gain.budget // 2)
+    budgets = [round(usual * share) for share in (0.5, 1, 2, 4, 8)]
     offered: list[dict[str, Any]] = [
         {"text": f"{each:,} distances", "budget": each, "is_default": each == usual}
         for each in budgets
-        if each >= least
+        if least <= each <= MAX_BUDGET
     ]
-    return offered + [{"text": f"recall {each:g}", "recall": each} for each in RECALLS]
+    return offered + [_as_choice(each) for each in index.known_settings]
+
+
+def _as_choice(setting: Setting) -> dict[str, Any]:
+    """The limits of a setting, by the recall that it was chosen for."""
+    given = setting.limits._asdict()
+    limits = {name: value for name, value in given.items() if value is not None}
+    if not setting.rerank:
+        del limits["rerank"]
+    return {"text": f"recall@{setting.k} of {setting.target:g}", **limits}
 
 
 def _examples(index: RoutingIndex, labels: Labels | None) -> list[dict[str, str]]:
@@ -103,7 +116,7 @@ def _name(labels: Labels | None, id_: int) -> str:
 
 
 def explained(
-    served: Served, text: str, id_: int | None, k: int, budget: int | None, recall: float | None
+    served: Served, text: str, id_: int | None, k: int, limits: Limits
 ) -> tuple[str, Explanation]:
     """Explain the search for a text: a label, an id or a vector.
 
@@ -112,15 +125,15 @@ def explained(
         text: what was typed.
         id_: the id that was chosen, in place of the text.
         k: answers.
-        budget: distance computations of each walk.
-        recall: recall of each walk, in place of a budget.
+        limits: limits of each walk.
 
     Returns:
         What was searched for, and the explanation, with labels as names.
     """
     index, labels = served.index, served.labels
     name, query = _read(index, labels, text.strip(), id_)
-    found = index.explain(query, k, budget=budget, recall=recall)
+    budget, ef, slack, rerank = limits
+    found = index.explain(query, k, budget=budget, ef=ef, slack=slack, rerank=rerank)
     return name, found if labels is None else found.named(labels.names)
 
 
@@ -131,7 +144,7 @@ def _read(
     if id_ is not None:
         return _name(labels, id_), index.vectors([id_])[0]
     if labels is not None and text in labels:
-        ids = [found for found, name in labels.search(text, N_LOOKED) if name == text]
+        ids = [found for found, name in labels.search(text, N_ALIKE) if name == text]
         known = [found for found in ids if found in index]
         if len(known) > 1:
             raise ValueError(f"{len(known)} vectors are labelled {text!r}: choose one by its id.")
@@ -201,17 +214,6 @@ def _measured(index: RoutingIndex, k: int) -> dict[str, Any]:
             index.recall_curve(k, space=name, n_queries=N_CURVE)
             for name in dict.fromkeys([index.space_names[0], index.space_names[-1]])
         ]
-        if not curves[-1].chosen:
-            curves[-1] = _with_setting(index, curves[-1])
     except ValueError as error:
         return {"curves": [], "reason": f"It cannot be measured: {error}."}
     return {"curves": [curve.to_dict() for curve in curves], "reason": None}
-
-
-def _with_setting(index: RoutingIndex, curve: Curve) -> Curve:
-    """A curve with the setting of a usual recall, if it can be reached."""
-    try:
-        index.setting(CURVE_RECALL, curve.k)
-    except ValueError:
-        return curve
-    return index.recall_curve(curve.k, n_queries=N_CURVE)

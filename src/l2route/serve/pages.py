@@ -10,7 +10,8 @@ from fastapi import FastAPI, HTTPException, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from l2route.explain.picture import MODULES, STYLE, drawing_file, payload
-from l2route.serve.page_answers import Curves, about, explained, suggested
+from l2route.search.limits import Limits
+from l2route.serve.page_answers import MAX_BUDGET, Curves, about, explained, suggested
 from l2route.serve.served import Served
 
 MAX_K = 100
@@ -19,8 +20,8 @@ MAX_TEXT = 400_000
 """Longest text of a query, in characters: a vector of some 10,000 dimensions."""
 MAX_TYPED = 200
 """Longest part of a label to suggest labels for, in characters."""
-MAX_BUDGET = 20_000
-"""Largest budget that the page may ask for: each visit is drawn."""
+MAX_EF = 4096
+"""Largest beam width and rerank that the page may ask for."""
 MAX_AT_ONCE = 4
 """Walks that are explained at the same time; each scans all vectors for the true neighbours."""
 PATIENCE = 10.0
@@ -55,7 +56,9 @@ class ExplainRequest(BaseModel):
     """The id, if it was chosen from a list; as text, since JavaScript rounds large numbers."""
     k: Annotated[int, Field(ge=1, le=MAX_K)] = 10
     budget: Annotated[int | None, Field(ge=1, le=MAX_BUDGET)] = None
-    recall: Annotated[float | None, Field(gt=0, le=1)] = None
+    ef: Annotated[int | None, Field(ge=1, le=MAX_EF)] = None
+    slack: Annotated[float | None, Field(ge=0, le=1)] = None
+    rerank: Annotated[int | None, Field(ge=1, le=MAX_EF)] = None
 
 
 def add_pages(app: FastAPI, served: Served) -> None:
@@ -82,7 +85,8 @@ def add_pages(app: FastAPI, served: Served) -> None:
             raise HTTPException(503, "The server is busy with other walks: try again.")
         try:
             chosen = None if asked.id is None else int(asked.id)
-            name, found = explained(served, asked.text, chosen, asked.k, asked.budget, asked.recall)
+            limits = Limits(asked.budget, asked.ef, asked.slack, asked.rerank)
+            name, found = explained(served, asked.text, chosen, asked.k, limits)
         except ValueError as error:
             raise HTTPException(422, str(error)) from None
         finally:

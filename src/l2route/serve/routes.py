@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
@@ -14,9 +15,11 @@ from l2route.serve.access import check_of
 from l2route.serve.answers import write_answers
 from l2route.serve.bodies import Change, read_add, read_delete, read_search, read_update
 from l2route.serve.engine import Engine
+from l2route.serve.gate import Handler
 from l2route.serve.media import accepted, media_of
 from l2route.serve.messages import Changed
 from l2route.serve.schema import describe_changes, describe_search, responses
+from l2route.serve.served import Ids
 
 LARGE_BODY = 100_000
 """Bytes of a body from which it is read outside of the event loop."""
@@ -25,8 +28,8 @@ LARGE_ANSWER = 10_000
 T = TypeVar("T")
 
 
-def add_search(app: FastAPI, engine: Engine) -> None:
-    """Add the route of searches."""
+def add_search(app: FastAPI, engine: Engine) -> Handler:
+    """Add the route of searches, and return what answers it."""
     options, served = engine.options, engine.served
 
     @app.post("/search", **describe_search(served.index.dim, options))
@@ -40,9 +43,10 @@ def add_search(app: FastAPI, engine: Engine) -> None:
         columns `ids`, `distances` and `labels`. Ids in `where` that the index does not have are
         ignored.
         """
-        media = media_of(request.headers.get("content-type"))
-        wanted = accepted(request.headers.get("accept"), media)
-        body, query = await _body_of(request), request.query_params
+        media = media_of(_header(request, b"content-type"))
+        wanted = accepted(_header(request, b"accept"), media)
+        body = await _body_of(request)
+        query = request.query_params if request.scope["query_string"] else {}
         asked = await _outside(
             len(body) > LARGE_BODY,
             lambda: read_search(media, body, query, served.index.dim, options),
@@ -53,19 +57,13 @@ def add_search(app: FastAPI, engine: Engine) -> None:
         )
         return Response(content, media_type=wanted)
 
+    return search
+
 
 def add_changes(app: FastAPI, engine: Engine) -> None:
     """Add the routes that change the index."""
     options, served = engine.options, engine.served
-    check = [Depends(check_of(options))]
-    dim = served.index.dim
-
-    async def changed(work: Callable[[], Any]) -> Changed:
-        name = work.__name__
-        ids = await engine.change(work)
-        engine.metrics.changed.labels(name).inc(len(ids))
-        saved = engine.writer.saves_at_once
-        return Changed(ids=ids.tolist(), n_vectors=len(served.index), saved=saved)
+    check, dim = [Depends(check_of(options))], served.index.dim
 
     @app.post("/add", dependencies=check, **describe_changes("add", dim, options))
     async def add(request: Request) -> Changed:
@@ -75,33 +73,30 @@ def add_changes(app: FastAPI, engine: Engine) -> None:
         `saved` true the change survives a crash.
         """
         given: Change = await _read_change(request, read_add, engine)
-
-        def add() -> Any:
-            return served.add(given.vectors, given.ids, given.labels)
-
-        return await changed(add)
+        work = partial(served.add, given.vectors, given.ids, given.labels)
+        return await _changed(engine, "add", work)
 
     @app.post("/update", dependencies=check, **describe_changes("update", dim, options))
     async def update(request: Request) -> Changed:
         """Give ids of the index new vectors; all or none. Arrow: columns `id` and `vector`."""
         given: Change = await _read_change(request, read_update, engine)
         assert given.ids is not None
-        ids = given.ids
-
-        def update() -> Any:
-            return served.update(ids, given.vectors)
-
-        return await changed(update)
+        work = partial(served.update, given.ids, given.vectors)
+        return await _changed(engine, "update", work)
 
     @app.post("/delete", dependencies=check, **describe_changes("delete", dim, options))
     async def delete(request: Request) -> Changed:
         """Delete vectors by their ids; all or none. Arrow: a column `id`; npy: ids [n]."""
         ids = await _read_change(request, read_delete, engine)
+        return await _changed(engine, "delete", partial(served.delete, ids))
 
-        def delete() -> Any:
-            return served.delete(ids)
 
-        return await changed(delete)
+async def _changed(engine: Engine, name: str, work: Callable[[], Ids]) -> Changed:
+    """Make a change, and say what it did."""
+    ids = await engine.change(work)
+    engine.metrics.changed.labels(name).inc(len(ids))
+    saved = engine.writer.saves_at_once
+    return Changed(ids=ids.tolist(), n_vectors=len(engine.served.index), saved=saved)
 
 
 def add_upkeep(app: FastAPI, engine: Engine) -> None:
@@ -125,34 +120,11 @@ def add_upkeep(app: FastAPI, engine: Engine) -> None:
 
 def add_status(app: FastAPI, engine: Engine) -> None:
     """Add the routes that tell how the server is."""
-    served, options = engine.served, engine.options
 
     @app.get("/info")
     async def info() -> dict[str, Any]:
         """Size, metric, spaces and settings of the index, and the limits of the server."""
-        index = served.index
-        settings = [
-            {"space": each.space, "k": each.k, "recall": each.target, "measured": each.recall}
-            for each in index.settings
-            if each.share == 1.0
-        ]
-        return {
-            "n_vectors": len(index),
-            "dim": index.dim,
-            "metric": index.searcher().base.metric,
-            "spaces": list(index.space_names),
-            "settings": settings,
-            "n_bytes": index.n_bytes,
-            "labelled": served.labels is not None,
-            "saves_at_once": engine.writer.saves_at_once,
-            "unsaved_changes": served.has_changes,
-            "n_reloads": served.n_reloads,
-            "default_recall": options.recall,
-            "max_k": options.max_k,
-            "max_rows": options.max_rows,
-            "max_ids": options.max_ids,
-            "max_body_bytes": options.max_body,
-        }
+        return _info(engine)
 
     @app.get("/health", responses=responses(503))
     async def health() -> dict[str, str]:
@@ -164,7 +136,7 @@ def add_status(app: FastAPI, engine: Engine) -> None:
     @app.get("/ready", responses=responses(503))
     async def ready() -> dict[str, str]:
         """Whether the server takes requests: it has started, and its queue is not full."""
-        if not engine.is_ready or engine.batcher.n_waiting >= options.max_queue:
+        if not engine.is_ready or engine.batcher.n_waiting >= engine.options.max_queue:
             raise HTTPException(503, "expected room for requests, got a full queue or the end")
         return {"status": "ready"}
 
@@ -178,6 +150,41 @@ def add_status(app: FastAPI, engine: Engine) -> None:
         return Response(engine.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
 
+def _info(engine: Engine) -> dict[str, Any]:
+    served, options = engine.served, engine.options
+    index = served.index
+    settings = [
+        {"space": each.space, "k": each.k, "recall": each.target, "measured": each.recall}
+        for each in index.settings
+        if each.share == 1.0
+    ]
+    return {
+        "n_vectors": len(index),
+        "dim": index.dim,
+        "metric": index.searcher().base.metric,
+        "spaces": list(index.space_names),
+        "settings": settings,
+        "n_bytes": index.n_bytes,
+        "labelled": served.labels is not None,
+        "saves_at_once": engine.writer.saves_at_once,
+        "unsaved_changes": served.has_changes,
+        "n_reloads": served.n_reloads,
+        "default_recall": options.recall,
+        "max_k": options.max_k,
+        "max_rows": options.max_rows,
+        "max_ids": options.max_ids,
+        "max_body_bytes": options.max_body,
+    }
+
+
+def _header(request: Request, name: bytes) -> str | None:
+    """A header; read from the scope, as an object for all headers takes longer to make."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None
+
+
 async def _body_of(request: Request) -> bytes:
     try:
         return await request.body()
@@ -186,7 +193,7 @@ async def _body_of(request: Request) -> bytes:
 
 
 async def _read_change(request: Request, read: Callable[..., T], engine: Engine) -> T:
-    media = media_of(request.headers.get("content-type"))
+    media = media_of(_header(request, b"content-type"))
     if request.query_params:
         got = next(iter(request.query_params))
         raise HTTPException(422, f"expected no query string, got {got!r}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.labels import Labels, checked_names
-from l2route.data.vectors import check_lengths, check_vectors, normalize
+from l2route.data.vectors import as_array, check_lengths, check_vectors, normalize
 from l2route.files.progress import Progress, ignore
 from l2route.search.base import BaseVectors
 from l2route.search.encode import check_encodes
@@ -229,7 +229,7 @@ def checked_ids(ids: object, n: int | None = None, *, is_distinct: bool = True) 
         n: the required number; None for any.
         is_distinct: whether repeated ids are refused.
     """
-    given = np.atleast_1d(np.asarray(ids))
+    given = np.atleast_1d(as_array("ids", ids))
     if given.dtype.kind not in "iu" and given.size:
         raise ValueError(f"expected integer ids, got dtype {given.dtype}")
     if given.ndim != 1:
@@ -285,7 +285,7 @@ def _checked_threads(n_threads: int) -> int:
 
 def _checked_vectors(vectors: object, base: BaseVectors) -> NDArray[np.float32]:
     """Vectors given by a user as float32 [n, dim], scaled to unit length for cosine."""
-    given = np.asarray(vectors)
+    given = as_array("vectors", vectors)
     if given.ndim == 1:
         given = given[None]
     rows = check_vectors("vectors", given, base.dim, may_be_empty=True)

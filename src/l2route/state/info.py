@@ -19,6 +19,7 @@ def info(state: IndexState) -> dict[str, Any]:
         "graph": asdict(report(state.graph)),
         "spaces": [entry_of_space(space) for space in state.spaces],
         "labelled": state.labels is not None,
+        "n_names": len(state.names),
         "n_validation": 0 if state.validation is None else len(state.validation.queries),
         "settings": [asdict(setting) for setting in state.settings.values()],
         "losses": [asdict(loss) for loss in state.losses.values()],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.labels import Labels
+from l2route.data.vectors import as_array
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.drift import Drift
@@ -186,7 +187,7 @@ class IndexState:
 
     def rows_of(self, ids: object) -> NDArray[np.int64]:
         """Row numbers of the vertices with these ids in answers, of any shape; −1 stays −1."""
-        wanted = np.asarray(ids)
+        wanted = as_array("ids", ids)
         if wanted.dtype.kind not in "iu" and wanted.size:
             raise ValueError(f"expected integer ids, got dtype {wanted.dtype}")
         rows = slots_by_label(self.labels, self.n_slots, wanted).astype(np.int64, copy=False)

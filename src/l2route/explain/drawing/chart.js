@@ -1,7 +1,7 @@
 // Line charts of recall against cost, in SVG.
 
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { top: 12, right: 16, bottom: 40, left: 44 };
+const MARGIN = { top: 28, right: 16, bottom: 40, left: 44 };
 
 /** An SVG element with attributes, and text. */
 function shape(name, attributes, text) {
@@ -106,7 +106,7 @@ export class Chart {
     }
     this.svg.append(
       shape("text", { class: "axis", x: right, y: bottom + 35, "text-anchor": "end" }, this.options.xLabel),
-      shape("text", { class: "axis", x: left, y: top + 2, "text-anchor": "start", dx: 6, dy: 6 }, this.options.yLabel),
+      shape("text", { class: "axis", x: left, y: top - 14, "text-anchor": "start" }, this.options.yLabel),
     );
   }
 
@@ -129,7 +129,7 @@ export class Chart {
           {
             class: `mark-text ${colour}`,
             x: this.x(x) + (isRight ? -11 : 11),
-            y: this.y(y) + (isRight ? -8 : 18),
+            y: this.y(y) + (isRight ? -9 : 19),
             "text-anchor": isRight ? "end" : "start",
           },
           text,

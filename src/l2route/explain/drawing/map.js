@@ -2,14 +2,15 @@
 
 const TAU = 2 * Math.PI;
 const INNERMOST = 0.1; // radius of the nearest point where radii are distances
+const EVEN = 0.75; // how far angles are moved to even gaps
 
 /**
- * Places of all points in a square from -1 to 1.
+ * Places of all points, around (0, 0), and how far they reach to the side and up.
  *
  * @param {object} data an explanation.
- * @param {"distance"|"plane"} view whether radii are true distances to the query, and angles those
- *   of the plane; or places are those of the plane.
- * @returns {{xs: Float64Array, ys: Float64Array, origin: [number, number], ring: number|null}}
+ * @param {"distance"|"plane"} view whether radii are true distances to the query, and angles are
+ *   in the order of those on the plane; or places are those of the plane.
+ * @returns {{xs: Float64Array, ys: Float64Array, origin: number[], reach: number[], ring: ?number}}
  */
 export function sceneOf(data, view) {
   return view === "distance" ? radialScene(data) : planarScene(data);
@@ -18,13 +19,14 @@ export function sceneOf(data, view) {
 function planarScene(data) {
   const all = [...data.positions, data.origin];
   const bounds = [0, 1].map((axis) => extent(all.map((position) => position[axis])));
-  const half = Math.max(...bounds.map(([low, high]) => (high - low) / 2)) || 1;
+  const reach = bounds.map(([low, high]) => (high - low) / 2);
   const middle = bounds.map(([low, high]) => (low + high) / 2);
-  const placed = (position, axis) => (position[axis] - middle[axis]) / half;
+  const largest = Math.max(...reach) || 1;
   return {
-    xs: Float64Array.from(data.positions, (position) => placed(position, 0)),
-    ys: Float64Array.from(data.positions, (position) => -placed(position, 1)),
-    origin: [placed(data.origin, 0), -placed(data.origin, 1)],
+    xs: Float64Array.from(data.positions, ([x]) => x - middle[0]),
+    ys: Float64Array.from(data.positions, ([, y]) => middle[1] - y),
+    origin: [data.origin[0] - middle[0], middle[1] - data.origin[1]],
+    reach: reach.map((half) => Math.max(half, largest / 100)),
     ring: null,
   };
 }
@@ -36,19 +38,37 @@ function radialScene(data) {
   const [low, high] = extent(reach);
   const span = high - low || 1;
   const radius = (r) => INNERMOST + (1 - INNERMOST) * ((r - low) / span);
-  const xs = new Float64Array(reach.length);
-  const ys = new Float64Array(reach.length);
-  data.positions.forEach(([x, y], i) => {
-    const dx = x - data.origin[0];
-    const dy = y - data.origin[1];
-    const length = Math.hypot(dx, dy);
-    // Points at the query's own place on the plane spread by the golden angle.
-    const angle = length > 0 ? Math.atan2(dy, dx) : i * 2.399963;
-    xs[i] = radius(reach[i]) * Math.cos(angle);
-    ys[i] = -radius(reach[i]) * Math.sin(angle);
-  });
+  const angles = spreadAngles(
+    data.positions.map(([x, y], i) => {
+      const [dx, dy] = [x - data.origin[0], y - data.origin[1]];
+      // Points at the query's own place on the plane spread by the golden angle.
+      return dx || dy ? Math.atan2(dy, dx) : (i * 2.399963) % TAU;
+    }),
+  );
+  const xs = Float64Array.from(angles, (angle, i) => radius(reach[i]) * Math.cos(angle));
+  const ys = Float64Array.from(angles, (angle, i) => -radius(reach[i]) * Math.sin(angle));
   const last = data.neighbors[data.neighbors.length - 1];
-  return { xs, ys, origin: [0, 0], ring: last === undefined ? null : radius(reach[last]) };
+  return { xs, ys, origin: [0, 0], reach: [1, 1], ring: last === undefined ? null : radius(reach[last]) };
+}
+
+// Moves angles most of the way to even gaps; their order stays. Most points are seen on one side of
+// the query otherwise, and half of the map is empty.
+function spreadAngles(angles) {
+  const turned = angles.map((angle) => (angle + TAU) % TAU);
+  const order = turned.map((_, i) => i).sort((a, b) => turned[a] - turned[b] || a - b);
+  const n = order.length;
+  const gap = (at) => (turned[order[(at + 1) % n]] - turned[order[at]] + TAU) % TAU;
+  let widest = 0;
+  for (let at = 1; at < n; at += 1) if (gap(at) > gap(widest)) widest = at;
+  const first = (widest + 1) % n;
+  const begin = turned[order[first]];
+  const spread = new Array(n);
+  for (let at = 0; at < n; at += 1) {
+    const point = order[(first + at) % n];
+    const own = (turned[point] - begin + TAU) % TAU;
+    spread[point] = begin + (1 - EVEN) * own + EVEN * ((TAU * at) / n);
+  }
+  return spread;
 }
 
 function extent(values) {
@@ -61,9 +81,8 @@ function extent(values) {
 }
 
 /** The number of points visited before a hop and by its end. */
-export function visitedIn(walk, hop) {
-  const at = Math.min(hop, walk.n_visited.length - 1);
-  return [at > 0 ? walk.n_visited[at - 1] : 0, walk.n_visited[at]];
+function visitedIn(walk, hop) {
+  return [hop > 0 ? walk.n_visited[hop - 1] : 0, walk.n_visited[hop]];
 }
 
 /** A canvas on which one walk is drawn. */
@@ -97,12 +116,14 @@ export class WalkMap {
   }
 
   placed(x, y) {
-    const half = this.half();
-    return [this.width / 2 + x * half, this.height / 2 + y * half];
+    const scale = this.scale();
+    return [this.width / 2 + x * scale, this.height / 2 + y * scale];
   }
 
-  half() {
-    return Math.max(1, Math.min(this.width, this.height) / 2 - 18);
+  /** Pixels per unit of the scene. */
+  scale() {
+    const [right, up] = this.scene.reach;
+    return Math.max(0, Math.min((this.width / 2 - 30) / right, (this.height / 2 - 20) / up));
   }
 
   /** The point nearest to a place of the canvas, null if none is near; visited ones first. */
@@ -120,25 +141,23 @@ export class WalkMap {
   /**
    * Draws the walk after a hop.
    *
-   * @param {number} hop from 0 on; beyond the last, the end.
+   * @param {number} hop from 0 to the number of hops of the walk.
    * @param {number} phase how much of the hop has been drawn, from 0 to 1.
    * @param {object} ink colours: ink, muted, faint, paper, truth, and those of walks by name.
    * @param {number|null} pointed the point under the pointer.
    */
   draw(hop, phase, ink, pointed) {
     const { context: c, walk } = this;
-    const last = Math.min(hop, walk.expanded.length);
-    const isMoving = hop <= walk.expanded.length;
-    const [before, by] = visitedIn(walk, last);
+    const [before, by] = visitedIn(walk, hop);
     c.clearRect(0, 0, this.width, this.height);
     this.drawRing(ink);
     this.drawUnvisited(by, ink);
-    this.drawEdges(before, by, last, isMoving ? phase : 1, ink);
-    this.drawVisited(before, by, isMoving, ink);
-    this.drawNeighbors(last, ink);
-    if (isMoving && last > 0) this.drawExpanded(walk.expanded[last - 1], ink);
+    this.drawEdges(before, by, hop, phase, ink);
+    this.drawVisited(before, by, ink);
+    this.drawNeighbors(hop, ink);
+    if (hop > 0) this.drawExpanded(walk.expanded[hop - 1], ink);
     this.drawQuery(ink);
-    this.drawNames(last, ink, pointed);
+    this.drawNames(hop, ink, pointed);
   }
 
   drawRing(ink) {
@@ -146,7 +165,7 @@ export class WalkMap {
     const c = this.context;
     const [x, y] = this.placed(0, 0);
     c.beginPath();
-    c.arc(x, y, this.scene.ring * this.half(), 0, TAU);
+    c.arc(x, y, this.scene.ring * this.scale(), 0, TAU);
     c.globalAlpha = 0.07;
     c.fillStyle = ink.truth;
     c.fill();
@@ -182,7 +201,7 @@ export class WalkMap {
       this.edge(this.parentOf.get(walk.expanded[i]) ?? null, walk.expanded[i], 1);
     }
     c.stroke();
-    c.globalAlpha = phase < 1 || last < walk.expanded.length ? 0.85 : 0.11;
+    c.globalAlpha = 0.85;
     c.lineWidth = 1;
     c.beginPath();
     for (let i = before; i < by; i += 1) this.edge(this.parents[i], walk.visited[i], phase);
@@ -198,14 +217,13 @@ export class WalkMap {
     this.context.lineTo(x + (toX - x) * phase, y + (toY - y) * phase);
   }
 
-  drawVisited(before, by, isMoving, ink) {
+  drawVisited(before, by, ink) {
     const { context: c, walk } = this;
     c.fillStyle = ink[this.colour];
     c.globalAlpha = 0.55;
     for (let i = 0; i < before; i += 1) this.dot(walk.visited[i], 2);
-    c.globalAlpha = isMoving ? 1 : 0.55;
-    for (let i = before; i < by; i += 1) this.dot(walk.visited[i], isMoving ? 2.8 : 2);
     c.globalAlpha = 1;
+    for (let i = before; i < by; i += 1) this.dot(walk.visited[i], 2.8);
   }
 
   dot(point, radius) {

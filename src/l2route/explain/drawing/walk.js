@@ -1,10 +1,10 @@
-// The walks of a query side by side: maps, a slider over hops, counters and recall so far.
+// The walks of a query side by side, at equal cost: maps, a slider, counters and recall so far.
 import { WalkMap, sceneOf, shortened } from "./map.js";
 import { Chart } from "./chart.js";
 
 const COLOURS = ["plain", "learned"];
-const SECONDS = 9; // of a walk that is played
-const [FASTEST, SLOWEST] = [45, 260]; // milliseconds per hop
+const SECONDS = 6; // of a walk that is played
+const [FASTEST, SLOWEST] = [40, 220]; // milliseconds per step
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
@@ -55,16 +55,21 @@ export class Walks {
    * @param {object} data an explanation with names.
    * @param {{plays: boolean, view: string}} options whether to play at once, and the first view.
    */
-  constructor(root, data, { plays = false, view = "distance" } = {}) {
+  constructor(root, data, { plays = false, view = "plane" } = {}) {
     Object.assign(this, { root, data, view });
-    this.nHops = Math.max(...data.walks.map((walk) => walk.expanded.length));
+    // A step ends a hop of at least one walk; each walk is shown at its last hop of that cost. The
+    // first step is the cost at which all walks have begun.
+    const begin = Math.max(...data.walks.map((walk) => walk.n_computed[0]));
+    const costs = new Set(data.walks.flatMap((walk) => walk.n_computed));
+    this.costs = [...costs].filter((cost) => cost >= begin).sort((a, b) => a - b);
+    this.nSteps = this.costs.length - 1;
     this.isStill = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     this.build();
     this.showScene();
     this.observer = new ResizeObserver(() => this.resize());
     for (const panel of this.panels) this.observer.observe(panel.canvas);
     this.resize();
-    this.moveTo(plays && !this.isStill ? 0 : this.nHops);
+    this.moveTo(plays && !this.isStill ? 0 : this.nSteps);
     if (plays && !this.isStill) this.play();
   }
 
@@ -101,21 +106,22 @@ export class Walks {
     this.button = make("button", { type: "button", class: "play" });
     this.button.addEventListener("click", () => (this.timer ? this.pause() : this.play()));
     this.slider = make("input", {
-      type: "range", class: "hops", min: 0, max: this.nHops, step: 1, "aria-label": "Hop of the walks",
+      type: "range", class: "steps", min: 0, max: this.nSteps, step: 1, "aria-label": "Step of the walks",
     });
     this.slider.addEventListener("input", () => {
       this.pause();
       this.moveTo(Number(this.slider.value));
     });
-    this.output = make("output", { class: "hop" });
+    this.output = make("output", { class: "cost" });
     this.showButton();
     return make("div", { class: "controls" }, this.button, this.slider, this.output, this.views());
   }
 
   views() {
+    const share = whole.format(100 * this.data.share);
     const names = [
-      ["distance", "Distance", "The distance from the middle is the true distance to the query"],
-      ["plane", "Plane", `The plane of the first two principal axes, ${whole.format(100 * this.data.share)}% of the variance`],
+      ["plane", "Plane", `The plane of the first two principal axes, ${share}% of the variance`],
+      ["distance", "Distance", "How far from the middle: the true distance to the query"],
     ];
     this.viewButtons = names.map(([view, text, title]) => {
       const button = make("button", { type: "button", title, "aria-pressed": view === this.view }, text);
@@ -168,7 +174,7 @@ export class Walks {
       ...this.data.walks.map((walk, i) => entry(COLOURS[i], `visited by the ${titleOf(walk).toLowerCase()}`)),
     ];
     if (this.data.walks.length > 1) entries.push(entry("faint", "visited by the other walk, or later"));
-    this.ringNote = entry("ring", `nearer than the ${this.data.neighbors.length} true neighbours' farthest`);
+    this.ringNote = entry("ring", `as near as true neighbour ${this.data.neighbors.length}`);
     return make("ul", { class: "legend" }, ...entries, this.ringNote);
   }
 
@@ -183,44 +189,51 @@ export class Walks {
     this.draw();
   }
 
-  /** Shows the walks after a hop. */
-  moveTo(hop, phase = 1) {
-    [this.hop, this.phase] = [hop, phase];
-    this.slider.value = String(hop);
-    this.slider.style.setProperty("--done", `${(100 * hop) / (this.nHops || 1)}%`);
-    this.output.textContent = `hop ${hop} of ${this.nHops}`;
+  /** The last hop of a walk that costs at most as much as a step. */
+  hopAt(walk, step) {
+    let hop = walk.n_computed.length - 1;
+    while (hop > 0 && walk.n_computed[hop] > this.costs[step]) hop -= 1;
+    return hop;
+  }
+
+  /** Shows the walks after a step. */
+  moveTo(step, phase = 1) {
+    [this.step, this.phase] = [step, phase];
+    const cost = whole.format(this.costs[step]);
+    this.slider.value = String(step);
+    this.slider.style.setProperty("--done", `${(100 * step) / (this.nSteps || 1)}%`);
+    this.output.textContent = `${cost} distances`;
     const told = [];
-    for (const { walk, hops, computed, recall, canvas } of this.panels) {
-      const at = Math.min(hop, walk.expanded.length);
-      hops.textContent = at < hop || at === walk.expanded.length ? `${at}, at its end` : String(at);
+    for (const panel of this.panels) {
+      const { walk, hops, computed, recall, canvas } = panel;
+      const at = this.hopAt(walk, step);
+      [panel.at, panel.isMoving] = [at, step === 0 || at !== this.hopAt(walk, step - 1)];
+      hops.textContent = at === walk.expanded.length ? `${at}, ended` : String(at);
       computed.textContent = whole.format(walk.n_computed[at]);
       recall.textContent = walk.recalls[at].toFixed(2);
-      const text = `recall ${walk.recalls[at].toFixed(2)} after ${whole.format(walk.n_computed[at])} distances`;
+      const text = `recall ${walk.recalls[at].toFixed(2)} after hop ${at} and ${whole.format(walk.n_computed[at])} distances`;
       told.push(`${titleOf(walk)}: ${text}`);
-      canvas.setAttribute("aria-label", `Map of the ${titleOf(walk).toLowerCase()} after hop ${at}: ${text}.`);
+      canvas.setAttribute("aria-label", `Map of the ${titleOf(walk).toLowerCase()}: ${text}.`);
     }
-    this.slider.setAttribute("aria-valuetext", `hop ${hop} of ${this.nHops}. ${told.join(". ")}`);
-    this.chart.moveTo(
-      this.data.walks.map((walk) => {
-        const at = Math.min(hop, walk.expanded.length);
-        return [walk.n_computed[at], walk.recalls[at]];
-      }),
-    );
+    this.slider.setAttribute("aria-valuetext", `${cost} distances. ${told.join(". ")}`);
+    this.chart.moveTo(this.panels.map(({ walk, at }) => [walk.n_computed[at], walk.recalls[at]]));
     this.draw();
   }
 
   draw() {
-    if (this.hop === undefined) return;
+    if (this.step === undefined) return;
     const style = getComputedStyle(this.root);
     const ink = Object.fromEntries(
       ["ink", "muted", "faint", "paper", "truth", ...COLOURS].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]),
     );
-    for (const { map, pointed } of this.panels) map.draw(this.hop, this.phase, ink, pointed);
+    for (const { map, at, isMoving, pointed } of this.panels) {
+      map.draw(at, isMoving ? this.phase : 1, ink, pointed);
+    }
   }
 
   pointAt(panel, event) {
     const box = panel.canvas.getBoundingClientRect();
-    panel.pointed = event && panel.map.pointNear(event.clientX - box.left, event.clientY - box.top, this.hop);
+    panel.pointed = event && panel.map.pointNear(event.clientX - box.left, event.clientY - box.top, panel.at);
     this.hint.textContent = panel.pointed === null ? "" : this.told(panel, panel.pointed);
     this.draw();
   }
@@ -235,25 +248,25 @@ export class Walks {
   }
 
   play() {
-    if (this.hop >= this.nHops) this.moveTo(0);
-    const pace = Math.min(SLOWEST, Math.max(FASTEST, (1000 * SECONDS) / Math.max(1, this.nHops)));
-    const [first, begin] = [this.hop, performance.now()];
-    const step = (now) => {
-      const passed = (now - begin) / pace;
-      const hop = Math.min(this.nHops, first + Math.floor(passed) + 1);
-      const isOver = first + passed >= this.nHops;
-      this.moveTo(hop, isOver || this.isStill ? 1 : passed % 1);
+    if (this.step >= this.nSteps) this.moveTo(0);
+    const pace = Math.min(SLOWEST, Math.max(FASTEST, (1000 * SECONDS) / Math.max(1, this.nSteps)));
+    const [first, begin] = [this.step, performance.now()];
+    const advance = (now) => {
+      const passed = Math.max(0, now - begin) / pace;
+      const step = Math.min(this.nSteps, first + Math.floor(passed) + 1);
+      const isOver = first + passed >= this.nSteps;
+      this.moveTo(step, isOver || this.isStill ? 1 : passed % 1);
       if (isOver) this.pause();
-      else this.timer = requestAnimationFrame(step);
+      else this.timer = requestAnimationFrame(advance);
     };
-    this.timer = requestAnimationFrame(step);
+    this.timer = requestAnimationFrame(advance);
     this.showButton();
   }
 
   pause() {
     if (this.timer) cancelAnimationFrame(this.timer);
     this.timer = null;
-    if (this.phase < 1) this.moveTo(this.hop);
+    if (this.phase < 1) this.moveTo(this.step);
     this.showButton();
   }
 

@@ -124,13 +124,13 @@ class Page {
   async search() {
     const [text, k] = [byId("query").value.trim(), Number(byId("k").value)];
     if (!text || !this.about) return;
-    const { budget = null, recall = null } = this.about.limits[Number(byId("limit").value)];
+    const { text: _, is_default: __, ...limits } = this.about.limits[Number(byId("limit").value)];
     const button = document.querySelector(".go");
     this.asked = (this.asked || 0) + 1;
     const number = this.asked;
     button.setAttribute("aria-busy", "true");
     try {
-      const answer = await ask("explain", { text, id: this.chosen?.id ?? null, k, budget, recall });
+      const answer = await ask("explain", { text, id: this.chosen?.id ?? null, k, ...limits });
       if (number === this.asked) this.show(answer);
     } catch (error) {
       if (number === this.asked) this.tell(error.message);
@@ -160,20 +160,22 @@ class Page {
   }
 
   showSummary({ walks, neighbors, n_vectors: n }) {
-    const told = ({ recalls, n_computed: computed }) => {
-      const found = Math.round(recalls[recalls.length - 1] * neighbors.length);
-      const cost = whole.format(computed[computed.length - 1]);
-      return [make("b", {}, `${found} of the ${neighbors.length}`), ` nearest with `, make("b", {}, cost), " distance computations"];
+    const costs = walks.map(({ n_computed: computed }) => whole.format(computed[computed.length - 1]));
+    const told = (walk, i) => {
+      const found = Math.round(walk.recalls[walk.recalls.length - 1] * neighbors.length);
+      const cost = i === 0 || costs[i] !== costs[0] ? [" with ", make("b", {}, costs[i]), " distance computations"] : [];
+      return [
+        i === 0 ? "the plain walk finds " : `, the ${titleOf(walk).toLowerCase()} finds `,
+        make("b", {}, i === 0 ? `${found} of the ${neighbors.length}` : String(found)),
+        i === 0 ? " nearest" : "",
+        ...cost,
+      ];
     };
-    const [plain, other] = walks;
-    const among = ` among ${whole.format(n)} vectors`;
-    const parts = ["The plain walk finds ", ...told(plain)];
-    if (other) parts.push(`, the ${titleOf(other).toLowerCase()} finds `, ...told(other));
-    byId("summary").replaceChildren(...parts, `${among}.`);
+    byId("summary").replaceChildren(`Among ${whole.format(n)} vectors, `, ...walks.flatMap(told), ".");
   }
 
   showAnswers(data) {
-    const head = ["", "answer", "distance", ...data.walks.map((walk) => titleOf(walk).toLowerCase())];
+    const head = ["", "answer", "distance", ...data.walks.map((walk) => titleOf(walk).split(" ")[0].toLowerCase())];
     byId("answers-head").replaceChildren(...head.map((text) => make("th", { scope: "col" }, text)));
     const last = data.walks[data.walks.length - 1];
     const answers = new Set(last.answers);
@@ -220,7 +222,9 @@ class Page {
   }
 
   curveNote(curves) {
-    return `Mean of ${whole.format(curves[0].n_queries)} validation queries, by beam width.`;
+    const mean = `Mean of ${whole.format(curves[0].n_queries)} validation queries, by beam width.`;
+    if (curves.some((curve) => curve.chosen.length > 0)) return mean;
+    return `${mean} No setting that reaches a recall@${curves[0].k} has been measured yet: see l2route calibrate.`;
   }
 
   drawCurves(curves, k) {
