@@ -32,7 +32,15 @@ ZIG = str(Path(ziglang.__file__).with_name("zig"))
 NANOBIND = Path(nanobind.__file__).parent
 HEADERS = (nanobind.include_dir(), str(NANOBIND / "ext" / "robin_map" / "include"))
 INCLUDE = "import sysconfig; print(sysconfig.get_paths()['include'])"
-FLAGS = ("-std=c++20", "-O0", "-fPIC", "-fvisibility=hidden", "-include", "cstdio")
+FLAGS = (
+    "-std=c++20",
+    "-O0",
+    "-fno-sanitize=undefined",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-include",
+    "cstdio",
+)
 STABLE_ABI = "-DPy_LIMITED_API=0x030C0000"
 STRICT = ("-Wall", "-Wextra", "-Werror")
 
