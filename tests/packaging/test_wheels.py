@@ -185,7 +185,7 @@ def test_emulated_processors_lack_what_they_should(
     emulator: str, processor: str, signal: int
 ) -> None:
     """An AVX2 instruction runs on Haswell and is illegal on Nehalem: tests on them can fail."""
-    command = [emulator, "-cpu", processor, str(find_python("3.11")), "-c", AVX2_INSTRUCTION]
+    command = [emulator, "-cpu", processor, sys.executable, "-c", AVX2_INSTRUCTION]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert done.returncode == -signal
 
