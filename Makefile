@@ -135,7 +135,7 @@ wheel: $(VENV)/core
 wheel-test: $(VENV)/core
 	L2ROUTE_WHEELS=dist $(BIN)/pytest tests/packaging -rs
 
-# The core compiled and linked for the systems that there are wheels for.
+# The core compiled for all systems that there are wheels for.
 cross: $(VENV)/core
 	$(BIN)/python tests/packaging/cross.py
 

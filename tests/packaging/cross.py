@@ -1,12 +1,14 @@
-"""Compile and link the core for systems that this machine is not: `make cross`.
+"""Compile the core for systems that this machine is not: `make cross`.
 
-    python cross.py [TARGET …]      # as zig names them; all of TARGETS by default
+    python cross.py [--link] [TARGET …]      # as zig names them; all of TARGETS by default
 
-zig brings the headers and libraries of every system. The module is linked as on the real one, with
-Python's symbols left open, but not run. The stable ABI is used if there is a Python 3.12, whose
+zig brings the headers and libraries of every system. With --link it compiles its C++ library for
+the target first, which takes minutes, and links the module as on the real system, with Python's
+symbols left open. Nothing is run. The stable ABI is used if there is a Python 3.12, whose
 headers are then taken; they are the same everywhere.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -79,8 +81,8 @@ def link(objects: list[Path], target: str, directory: Path) -> Path:
     return made
 
 
-def build(target: str, python: list[str]) -> str:
-    """Compile and link for a target; return what it took."""
+def build(target: str, python: list[str], is_linked: bool) -> str:
+    """Compile for a target, and link if asked to; return what it took."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
         directory = Path(scratch)
@@ -88,20 +90,24 @@ def build(target: str, python: list[str]) -> str:
             pool.submit(compile_source, source, target, directory, python) for source in sources()
         ]
         made = [task.result() for task in tasks]
-        size = link(made, target, directory).stat().st_size
+        results = [link(made, target, directory)] if is_linked else made
+        size = sum(each.stat().st_size for each in results)
     seconds = time.monotonic() - begin
     return f"{target}: {len(made)} files, {size / 1e6:.1f} MB, {seconds:.0f} s"
 
 
 def main() -> None:
-    """Compile and link for every target, and print what it took."""
-    unknown = set(sys.argv[1:]) - set(TARGETS)
-    if unknown:
-        sys.exit(f"expected targets of {', '.join(TARGETS)}, got {', '.join(unknown)}")
+    """Compile for every target, and print what it took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="*", default=TARGETS, help=", ".join(TARGETS))
+    parser.add_argument("--link", action="store_true", help="link too")
+    given = parser.parse_args()
+    if unknown := set(given.targets) - set(TARGETS):
+        parser.error(f"expected targets of {', '.join(TARGETS)}, got {', '.join(unknown)}")
     python = python_flags()
     print(*python)
-    for target in sys.argv[1:] or TARGETS:
-        print(build(target, python), flush=True)
+    for target in given.targets:
+        print(build(target, python, given.link), flush=True)
 
 
 if __name__ == "__main__":
