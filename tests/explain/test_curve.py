@@ -38,6 +38,11 @@ def test_curve_marks_what_recall_chose() -> None:
     assert chosen.target == 0.9
     assert chosen.limits == index.setting(0.9, 5).limits
     assert index.recall_curve(5, space="original").chosen == ()
+    assert index.settings == (index.setting(0.9, 5),)
+    index.setting(0.5, 5, space="original")
+    index.setting(0.5, 3)
+    assert {(each.k, each.target) for each in index.settings} == {(5, 0.9), (5, 0.5), (3, 0.5)}
+    assert index.space_names == tuple(space.name for space in index.spaces)
 
 
 def test_curve_of_a_living_index() -> None:

@@ -42,7 +42,7 @@ def check_consistent(found: Explanation) -> None:
 
 def check_is_search(index: RoutingIndex, found: Explanation, walk: Walk, **limits: Any) -> None:
     """A walk visits, costs and answers what a search with its limits does."""
-    (result,) = [index.search(found.query, found.k, space=walk.space, trace=True, **limits)]
+    result = index.search(found.query, found.k, space=walk.space, trace=True, **limits)
     assert result.trace is not None
     rows = index.rows_of(found.ids[walk.visited])
     np.testing.assert_array_equal(rows, result.trace.vertices)
@@ -66,6 +66,17 @@ def test_walks_are_those_of_searches(index: RoutingIndex) -> None:
         assert [walk.space for walk in found.walks] == names
         for walk in found.walks:
             check_is_search(index, found, walk, **limits)
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.05, 0.3])
+def test_walks_by_slack(slack: float) -> None:
+    """Walks that end by slack are those of searches, too."""
+    index = with_everything()
+    for query in QUERIES[:5]:
+        found = index.explain(query, 5, slack=slack)
+        check_consistent(found)
+        for walk in found.walks:
+            check_is_search(index, found, walk, slack=slack)
 
 
 def test_neighbors_are_exact(index: RoutingIndex) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
+from l2route.cli.app import main
 from l2route.cli.serve import OFFERED
 from l2route.serve.options import ServeOptions, descriptions
 
@@ -40,3 +42,16 @@ def test_numbers_out_of_range_are_refused(wrong: dict[str, Any], message: str) -
 def test_the_key_is_not_printed() -> None:
     """The key is not in what a debugger or a log prints of the options."""
     assert "hidden" not in repr(ServeOptions(api_key="hidden"))
+
+
+def test_without_the_extra_the_command_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without uvicorn, `l2route serve` is one line that names the extra."""
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "l2route.serve.run", raising=False)
+    monkeypatch.setattr(sys, "argv", ["l2route", "serve", "index.l2r"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert capsys.readouterr().err == 'l2route: serving needs: pip install ".[serve]"\n'

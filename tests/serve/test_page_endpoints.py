@@ -207,7 +207,7 @@ def test_curve_is_measured_once(client: httpx.Client, served: Served) -> None:
     first = client.get("page/curve", params={"k": 5}, timeout=60).json()
     assert [curve["space"] for curve in first["curves"]] == ["original", "original-int8"]
     (chosen,) = first["curves"][1]["chosen"]
-    (setting,) = served.index.known_settings
+    (setting,) = served.index.settings
     assert chosen["target"] == 0.95
     assert chosen["limits"]["rerank"] == setting.rerank
     assert client.get("page/curve", params={"k": 5}).json() == first

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -151,6 +152,24 @@ def test_many_silent_connections_keep_nobody_out(server: Server) -> None:
             connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body)
             assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert time.monotonic() - start < PATIENCE
+
+
+def test_busy_connections_are_not_closed_for_others(tmp_path: Path) -> None:
+    """When all connections have requests under way, one more gets 503; these are answered."""
+    body = json.dumps({"queries": QUERIES[0].tolist()}).encode()
+    path = saved_index(tmp_path / "index.l2r")
+    with server_of(path, "--max-connections", "3") as server, ExitStack() as stack:
+        busy = [stack.enter_context(connected(server)) for _ in range(3)]
+        for connection in busy:
+            connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body[:-1])
+        time.sleep(1)  # until all heads are read
+        with connected(server) as late:
+            answer = read_all(late)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"expected fewer connections" in answer
+        for connection in busy:
+            connection.sendall(body[-1:])
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_clients_that_leave_are_forgotten(server: Server) -> None:

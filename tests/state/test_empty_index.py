@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l2route import RoutingIndex, load
+from l2route import Labels, RoutingIndex, load
 from l2route.graph.report import report
 from l2route.interop.faiss_export import to_faiss
 from l2route.search.setting import Setting
@@ -58,6 +58,8 @@ ANSWERS: dict[str, Callable[[RoutingIndex], object]] = {
     "keep": lambda index: index.keep(Setting("original", 10, 0.9, 0, 1.0, ef=10)) is None,
     "labels": lambda index: index.labels is None,
     "n_bytes": lambda index: index.n_bytes > 0,
+    "name": lambda index: index.name(Labels()) is None,
+    "names": lambda index: list(index.names) == [],
     "plan": lambda index: index.plan(3, ef=5)(QUERIES).ids.tolist() == NONE,
     "rows_of": lambda index: index.rows_of([]).tolist() == [] and index.rows_of([-1])[0] == -1,
     "search": lambda index: index.search(QUERIES, 3, where=[], trace=True).ids.tolist() == NONE,

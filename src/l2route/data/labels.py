@@ -102,8 +102,12 @@ class Labels:
         if len(set(chosen)) != len(chosen):
             repeated = [id_ for id_, count in Counter(chosen).items() if count > 1]
             raise ValueError(f"expected distinct ids, got {_listed(repeated)} repeated")
+        pairs = zip(chosen, texts, strict=True)
         with self._lock:
-            for id_, name in zip(chosen, texts, strict=True):
+            if not self._names and self._changed is None and not self._segments:  # all are new
+                self._names = {id_: name for id_, name in pairs if name is not None}
+                self._pending, self._ids = dict(self._names), None
+            for id_, name in pairs:
                 self._set(id_, name)
 
     def remove(self, ids: object) -> None:

@@ -12,7 +12,6 @@ from l2route.explain.plane import Plane
 from l2route.explain.recorded import Points, Recorded, nearest_rows
 from l2route.search.limits import Limits, check_alone, default_budget
 from l2route.search.searcher import Searcher, check_queries
-from l2route.search.setting import Setting
 from l2route.state.current import Current
 from l2route.state.state import IndexState
 
@@ -23,20 +22,6 @@ class Explaining:
     """How an index searches: the walks of one query, and recall against cost."""
 
     _current: Current
-
-    @property
-    def space_names(self) -> tuple[str, ...]:
-        """Names of the routing spaces: the original one first, the default one last."""
-        return tuple(self._current.state.searchers)
-
-    @property
-    def known_settings(self) -> tuple[Setting, ...]:
-        """Settings of the default space that were measured so far, for searches without filters."""
-        state = self._current.state
-        name = state.searcher().space.name
-        return tuple(
-            each for each in state.settings.values() if (each.space, each.share) == (name, 1.0)
-        )
 
     def explain(
         self,

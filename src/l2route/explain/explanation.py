@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.explain.walk import Walk, plain_numbers
+from l2route.explain.drawable import View
+from l2route.explain.figure import draw
+from l2route.explain.picture import html_of
+from l2route.explain.walk import Walk, limits_text, plain_numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-View = Literal["plane", "distance"]
-"""How points are placed on a figure."""
 MAX_SHOWN = 20
 """True neighbours that the text shows."""
 
@@ -104,15 +105,11 @@ class Explanation:
             view: plane for the first two principal axes; distance to place points as far from the
                 query as they are, in the order of their directions on the plane.
         """
-        from l2route.explain.figure import draw
-
         if view not in get_args(View):
             raise ValueError(f"expected a view of {', '.join(get_args(View))}, got {view!r}")
         return draw(self, view)
 
     def _repr_html_(self) -> str:
-        from l2route.explain.picture import html_of
-
         return html_of(self)
 
     def __repr__(self) -> str:
@@ -131,13 +128,6 @@ class Explanation:
         lines = [f"one query among {of}", "", *_aligned(costs, {0, 5}), "", *_aligned(found, {0})]
         n_more = len(self.neighbors) - n_shown
         return "\n".join([*lines, f"and {n_more} more"] if n_more else lines)
-
-
-def limits_text(walk: Walk) -> str:
-    """The limits of a walk in words."""
-    words = {"budget": "budget", "ef": "beam", "slack": "slack", "rerank": "rerank"}
-    given = walk.limits._asdict().items()
-    return ", ".join(f"{words[name]} {value:g}" for name, value in given if value is not None)
 
 
 def _cost_cells(walk: Walk) -> list[str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.explain.explanation import Explanation, View, limits_text
-from l2route.explain.walk import Walk
+from l2route.explain.drawable import Drawable, View
+from l2route.explain.walk import Walk, limits_text
 from l2route.extras import install
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ MAX_NAMED = 30
 """True neighbours whose names are written, where there is room."""
 
 
-def draw(explanation: Explanation, view: View) -> Figure:
+def draw(explanation: Drawable, view: View) -> Figure:
     """Draw the maps of walks side by side, and recall against distance computations below.
 
     Figures are made without pyplot, so nothing global changes and no display is needed.
@@ -58,12 +58,12 @@ def draw(explanation: Explanation, view: View) -> Figure:
     return figure
 
 
-def _planar(explanation: Explanation) -> tuple[NDArray[np.float64], None]:
+def _planar(explanation: Drawable) -> tuple[NDArray[np.float64], None]:
     """Places of points on the plane around the query [n, 2]; there is no radius to draw."""
     return explanation.positions - explanation.origin, None
 
 
-def _radial(explanation: Explanation) -> tuple[NDArray[np.float64], float]:
+def _radial(explanation: Drawable) -> tuple[NDArray[np.float64], float]:
     """Places of points around the query [n, 2], and the radius of the last true neighbour.
 
     Radii grow with the true distance, angles are in the order of those on the plane.
@@ -96,7 +96,7 @@ def _spread(angles: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _draw_map(
     axes: Axes,
-    explanation: Explanation,
+    explanation: Drawable,
     walk: Walk,
     colour: str,
     places: NDArray[np.float64],
@@ -130,13 +130,13 @@ def _draw_map(
     _write_names(axes, explanation, truth)
 
 
-def _heading(explanation: Explanation, walk: Walk) -> str:
+def _heading(explanation: Drawable, walk: Walk) -> str:
     cost = f"{walk.cost:,.0f} distances, {walk.n_hops} hops"
     found = f"recall@{explanation.k} {walk.recall:.2f}"
     return f"{walk.space} space: {found}\n{cost} ({limits_text(walk)})"
 
 
-def _write_names(axes: Axes, explanation: Explanation, places: NDArray[np.float64]) -> None:
+def _write_names(axes: Axes, explanation: Drawable, places: NDArray[np.float64]) -> None:
     """Write the names of true neighbours, the nearest first, where there is room."""
     from matplotlib.patheffects import withStroke
 
@@ -169,7 +169,7 @@ def _short(name: str, most: int = 24) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def _draw_recalls(axes: Axes, explanation: Explanation) -> None:
+def _draw_recalls(axes: Axes, explanation: Drawable) -> None:
     styles = ("--", "-")
     for i, walk in enumerate(explanation.walks):
         (line,) = axes.step(walk.n_computed, walk.recalls, where="post", color=COLOURS[i])

@@ -6,7 +6,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from l2route.explain.explanation import Explanation
+from l2route.explain.drawable import Drawable
 
 MODULES = ("map.js", "chart.js", "walk.js")
 """The drawing, in an order in which each module imports only from those before it."""
@@ -32,7 +32,7 @@ def drawing_file(name: str) -> str:
     return files("l2route.explain").joinpath("drawing", name).read_text(encoding="utf-8")
 
 
-def payload(explanation: Explanation) -> dict[str, Any]:
+def payload(explanation: Drawable) -> dict[str, Any]:
     """What the drawing reads: the explanation, with a name for every point.
 
     Ids are text, since JavaScript's numbers cannot hold all of them.
@@ -42,7 +42,7 @@ def payload(explanation: Explanation) -> dict[str, Any]:
     return {**explanation.to_dict(), "ids": ids, "names": names}
 
 
-def html_of(explanation: Explanation) -> str:
+def html_of(explanation: Drawable) -> str:
     """A frame with the walks and a slider; it loads nothing, and may do nothing but draw."""
     data = json.dumps(payload(explanation), ensure_ascii=True, separators=(",", ":"))
     page = _TEMPLATE.format(

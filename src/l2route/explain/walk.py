@@ -74,6 +74,13 @@ class Walk:
         }
 
 
+def limits_text(walk: Walk) -> str:
+    """The limits of a walk in words."""
+    words = {"budget": "budget", "ef": "beam", "slack": "slack", "rerank": "rerank"}
+    given = walk.limits._asdict().items()
+    return ", ".join(f"{words[name]} {value:g}" for name, value in given if value is not None)
+
+
 def plain_numbers(values: NDArray[np.floating[Any]]) -> list[float | None]:
     """Numbers as they are in JSON, which has no infinity; seven digits, as float32 has."""
     return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values.tolist()]

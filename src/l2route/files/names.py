@@ -89,6 +89,8 @@ def fault_of(name: str) -> str | None:
     """What is wrong with a name; None if nothing is."""
     if "\0" in name:
         return "a NUL"
+    if name.isascii() and len(name) <= MAX_NAME_BYTES:  # the shortest way
+        return None
     try:
         n_bytes = len(name.encode())
     except UnicodeEncodeError:

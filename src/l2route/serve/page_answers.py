@@ -71,7 +71,8 @@ def _limits(index: RoutingIndex) -> list[dict[str, Any]]:
         for each in budgets
         if least <= each <= MAX_BUDGET
     ]
-    return offered + [_as_choice(each) for each in index.known_settings]
+    measured = [each for each in index.settings if (each.space, each.share) == (space.name, 1.0)]
+    return offered + [_as_choice(each) for each in measured]
 
 
 def _as_choice(setting: Setting) -> dict[str, Any]:
