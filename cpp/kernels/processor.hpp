@@ -9,6 +9,13 @@
 
 namespace l2route {
 
+// Whether the system saves AVX-512 registers from their first use on, and does not show it before.
+#if defined(__APPLE__)
+inline constexpr bool kSavesLate = true;
+#else
+inline constexpr bool kSavesLate = false;
+#endif
+
 struct Processor {
   bool has_avx2 = false;    // with FMA and half floats
   bool has_avx512 = false;  // F and DQ
@@ -31,11 +38,7 @@ inline Processor ask_processor() {
   const std::uint32_t saved = saved_registers();
   const bool has_avx = has(saved, kYmm) && has(c, bit_AVX | bit_FMA | bit_F16C);
   if (!has_avx || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};
-#if defined(__APPLE__)
-  const bool saves_zmm = true;  // from the first use on, and not shown before
-#else
-  const bool saves_zmm = has(saved, kZmm);
-#endif
+  const bool saves_zmm = kSavesLate || has(saved, kZmm);
   Processor processor;
   processor.has_avx2 = has(b, bit_AVX2);
   processor.has_avx512 = processor.has_avx2 && saves_zmm && has(b, bit_AVX512F | bit_AVX512DQ);

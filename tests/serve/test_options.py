@@ -54,4 +54,4 @@ def test_without_the_extra_the_command_says_what_to_install(
     with pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
-    assert capsys.readouterr().err == 'l2route: serving needs: pip install ".[serve]"\n'
+    assert capsys.readouterr().err == 'l2route: serving needs: pip install "l2route[serve]"\n'
