@@ -3,11 +3,11 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.toml
-LINTED := src tests benchmarks examples conftest.py
+LINTED := src tests benchmarks examples $(wildcard docs/*.py) conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs docs chromium sanitize tsan fuzz crash profile paper-smoke \
-  wheel wheel-test cross clean
+.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash profile \
+  paper-smoke wheel wheel-test cross clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -44,7 +44,13 @@ stubs: $(VENV)/core
 
 # The documentation, as a site to be read without a network.
 docs: $(VENV)/core
-	$(BIN)/mkdocs build --strict --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+# The pictures of docs/concepts.md; the notebooks of examples/, with their outputs.
+figures: $(VENV)/core
+	$(BIN)/python docs/figures.py
+notebooks: $(VENV)/core
+	$(BIN)/python docs/notebooks.py
 
 # The browser in which the server's page is tested; without it those tests are skipped.
 chromium:
@@ -56,10 +62,10 @@ chromium:
 # torch. Python leaks at exit, hnswlib frees with delete what it got from malloc, and one test asks
 # for more memory than there is: none of that is an error of the core. pytest captures only what
 # Python prints, so that a report of the sanitizer is seen.
-SANITIZED := tests/search tests/state tests/graph tests/rewiring tests/test_index.py \
+SANITIZED := tests/search tests/state tests/explain tests/graph tests/rewiring tests/test_index.py \
   tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py \
   tests/training/test_rollout.py tests/training/test_oracle.py
-UNSANITIZED := tests/search/test_arm.py tests/search/test_interrupts.py \
+UNSANITIZED := tests/explain/test_picture.py tests/search/test_arm.py tests/search/test_interrupts.py \
   tests/state/test_crash_index.py tests/state/test_interrupted_changes.py
 sanitize: $(VENV)/core
 	$(call install_sanitized,asan,address$(comma)undefined)

@@ -278,7 +278,7 @@ def test_what_cannot_be_explained(arguments: dict[str, Any], message: str) -> No
 
 def test_empty_index() -> None:
     """An index without vectors says what it needs."""
-    with pytest.raises(ValueError, match="expected an index with vectors to walk among"):
+    with pytest.raises(ValueError, match="expected an index with vectors"):
         RoutingIndex.empty(DIM).explain(QUERIES[0])
 
 

@@ -62,9 +62,12 @@ ANSWERS: dict[str, Callable[[RoutingIndex], object]] = {
     "names": lambda index: list(index.names) == [],
     "plan": lambda index: index.plan(3, ef=5)(QUERIES).ids.tolist() == NONE,
     "rows_of": lambda index: index.rows_of([]).tolist() == [] and index.rows_of([-1])[0] == -1,
+    "saved_version": lambda index: index.saved_version is None,
     "search": lambda index: index.search(QUERIES, 3, where=[], trace=True).ids.tolist() == NONE,
     "search_radius": lambda index: index.search_radius(QUERIES, 9.0).ids.tolist() == [],
     "searcher": lambda index: index.searcher("original").space.dim == DIM,
+    "settings": lambda index: index.settings == (),
+    "space_names": lambda index: index.space_names[0] == "original",
     "spaces": lambda index: {len(space.rows) for space in index.spaces} == {0},
     "stream": lambda index: list(index.stream(QUERIES[0])) == [],
     "update": lambda index: index.update([], np.zeros((0, DIM))) is None,
@@ -76,6 +79,7 @@ ANSWERS: dict[str, Callable[[RoutingIndex], object]] = {
 NEEDS_VECTORS: dict[str, Callable[[RoutingIndex], Any]] = {
     "compress": lambda index: index.compress(),
     "drift": lambda index: index.drift(),
+    "explain": lambda index: index.explain(QUERIES[0]),
     "learn": lambda index: index.learn(VECTORS),
     "refine": lambda index: index.refine(),
     "relabel": lambda index: index.relabel([]),
@@ -84,7 +88,7 @@ NEEDS_VECTORS: dict[str, Callable[[RoutingIndex], Any]] = {
 }
 """What cannot be done without vectors."""
 
-ELSEWHERE = {"build", "empty", "save", "setting"}
+ELSEWHERE = {"build", "empty", "recall_curve", "save", "setting"}
 """Names with tests of their own, here or elsewhere."""
 
 

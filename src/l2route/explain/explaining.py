@@ -15,7 +15,7 @@ from l2route.search.searcher import Searcher, check_queries
 from l2route.state.current import Current
 from l2route.state.state import IndexState
 
-EMPTY = "expected an index with vectors to walk among, got an empty one: add some first"
+EMPTY = "expected an index with vectors, got an empty one"
 
 
 class Explaining:
