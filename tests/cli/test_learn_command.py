@@ -9,8 +9,9 @@ from typer.main import get_command
 
 from l2route import RoutingIndex
 from l2route.cli.app import app
+from l2route.cli.fields import descriptions
 from l2route.cli.learn import OFFERED
-from l2route.training.options import LearnOptions, descriptions
+from l2route.training.options import LearnOptions
 
 OWN = {"index", "queries", "neighbors", "checkpoint", "log", "cache", "out", "as_json"}
 """Parameters of the command that are not fields of `LearnOptions`."""
@@ -23,9 +24,20 @@ def test_help_and_defaults_are_those_of_the_options() -> None:
     assert parameters.keys() == OFFERED.keys()
     assert set(OFFERED) <= {each.name for each in fields(LearnOptions)}
     for name, parameter in parameters.items():
-        assert parameter.help == descriptions()[name]
+        assert parameter.help == descriptions(LearnOptions)[name]
         assert parameter.default == getattr(LearnOptions(), name)
         assert parameter.opts == [OFFERED[name]]
+
+
+def test_every_option_is_described() -> None:
+    """The description is the first sentence of the docstring under the field."""
+    described = descriptions(LearnOptions)
+    assert list(described) == [each.name for each in fields(LearnOptions)]
+    assert all(text.endswith(".") and len(text) > 10 for text in described.values())
+    assert described["seed"] == "Seed of every random choice."
+    assert described["recall"] == (
+        "Training target given as recall@k, in place of budget and rerank."
+    )
 
 
 def test_expected_memory_is_printed_on_the_error_stream(

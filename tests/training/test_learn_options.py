@@ -15,7 +15,6 @@ from l2route.training.options import (
     LearnKeywords,
     LearnOptions,
     Spending,
-    descriptions,
     with_keywords,
 )
 from learning import OPTIONS, words
@@ -90,14 +89,3 @@ def test_unknown_keywords_are_named(index: RoutingIndex) -> None:
         TypeError, match=r"expected options of learning \(budget, .*\), got 'budgt'"
     ):
         index.learn(words().learn, budgt=3)
-
-
-def test_every_option_is_described() -> None:
-    """The description is the first sentence of the docstring under the field."""
-    described = descriptions()
-    assert list(described) == NAMES
-    assert all(text.endswith(".") and len(text) > 10 for text in described.values())
-    assert described["seed"] == "Seed of every random choice."
-    assert described["recall"] == (
-        "Training target given as recall@k, in place of budget and rerank."
-    )

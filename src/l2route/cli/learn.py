@@ -3,21 +3,20 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
+from l2route.cli.fields import with_fields
 from l2route.cli.maintain import changed
 from l2route.cli.options import Index, Json, OutInstead, Queries
 from l2route.cli.progress import learning_bars
 from l2route.cli.query import read_neighbors
 from l2route.files.formats import read_array
-from l2route.training.options import LearnOptions, descriptions
+from l2route.training.options import LearnOptions
 
 OFFERED = {
     "budget": "--budget",
@@ -38,33 +37,7 @@ OFFERED = {
 """Fields of `LearnOptions` that the command line offers, and their flags."""
 
 
-def with_learn_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each offered field; it gets all of them as `options`."""
-    types, defaults, helps = get_type_hints(LearnOptions), LearnOptions(), descriptions()
-    added = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=getattr(defaults, name),
-            annotation=Annotated[types[name], typer.Option(flag, help=helps[name])],
-        )
-        for name, flag in OFFERED.items()
-    ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        options = LearnOptions(**{name: given.pop(name) for name in OFFERED})
-        command(**given, options=options)
-
-    own = [each for each in signature(command).parameters.values() if each.name != "options"]
-    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    run.__signature__ = signature(command).replace(  # type: ignore[attr-defined] # read by typer
-        parameters=[*named, *added]
-    )
-    return run
-
-
-@with_learn_options
+@with_fields(LearnOptions, OFFERED, LearnOptions)
 def learn(
     index: Index,
     queries: Queries,

@@ -3,18 +3,16 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
-from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
+from l2route.cli.fields import with_fields
 from l2route.cli.options import Index
 from l2route.data.labels import Labels
 from l2route.extras import install
-from l2route.serve.options import API_KEY, ServeOptions, descriptions
+from l2route.serve.options import API_KEY, ServeOptions
 
 OFFERED = {
     "host": "--host",
@@ -41,33 +39,12 @@ OFFERED = {
 """Fields of `ServeOptions` that the command line offers, and their flags."""
 
 
-def with_serve_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each offered field; it gets all of them as `options`."""
-    types, defaults, helps = get_type_hints(ServeOptions), ServeOptions(), descriptions()
-    added = [
-        Parameter(
-            name,
-            Parameter.KEYWORD_ONLY,
-            default=getattr(defaults, name),
-            annotation=Annotated[types[name], typer.Option(flag, help=helps[name])],
-        )
-        for name, flag in OFFERED.items()
-    ]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in OFFERED}
-        command(**given, options=ServeOptions(**chosen, api_key=os.environ.get(API_KEY)))
-
-    own = [each for each in signature(command).parameters.values() if each.name != "options"]
-    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
-    run.__signature__ = signature(command).replace(  # type: ignore[attr-defined] # read by typer
-        parameters=[*named, *added]
-    )
-    return run
+def _with_key(**chosen: Any) -> ServeOptions:
+    """The options of the command line, and the key of the environment."""
+    return ServeOptions(**chosen, api_key=os.environ.get(API_KEY))
 
 
-@with_serve_options
+@with_fields(ServeOptions, OFFERED, _with_key)
 def serve(
     index: Index,
     options: ServeOptions,

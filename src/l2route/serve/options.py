@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import math
 import os
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 API_KEY = "L2ROUTE_API_KEY"
@@ -20,7 +16,7 @@ class ServeOptions:
     """How an index is served."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Beyond loopback, changes need a key in L2ROUTE_API_KEY."""
+    """Address to listen on; beyond loopback, changes need a key in L2ROUTE_API_KEY."""
     port: int = 8000
     """Port to listen on; 0 for any that is free."""
     threads: int = 0
@@ -96,17 +92,3 @@ class ServeOptions:
     def max_body(self) -> int:
         """Largest body of a request, in bytes."""
         return int(self.max_body_mb * 1e6)
-
-
-def descriptions() -> Mapping[str, str]:
-    """The docstring under each field of `ServeOptions`, by its name."""
-    tree = ast.parse(inspect.getsource(sys.modules[__name__]))
-    (made,) = (
-        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "ServeOptions"
-    )
-    found = {}
-    for each, text in zip(made.body, made.body[1:], strict=False):
-        if isinstance(each, ast.AnnAssign) and isinstance(text, ast.Expr):
-            found[ast.unparse(each.target)] = " ".join(str(ast.literal_eval(text.value)).split())
-    assert found.keys() == {each.name for each in fields(ServeOptions)}
-    return found

@@ -1,12 +1,8 @@
 """Options of learning. Each is described once, by the docstring under its field."""
 
-import ast
-import inspect
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
 from operator import index as index_of
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
@@ -237,18 +233,3 @@ def with_keywords(
         return replace(options or LearnOptions(), **changes), None
     del changes["model"]
     return replace(options or LearnOptions(), **changes), model
-
-
-@cache
-def descriptions() -> Mapping[str, str]:
-    """First sentence of the docstring under each field of `LearnOptions`, by its name."""
-    tree = ast.parse(inspect.getsource(sys.modules[__name__]))
-    (made,) = (
-        node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "LearnOptions"
-    )
-    found = {}
-    for field, text in zip(made.body, made.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            sentences = " ".join(str(ast.literal_eval(text.value)).split())
-            found[ast.unparse(field.target)] = sentences.split(". ")[0].rstrip(".") + "."
-    return found
