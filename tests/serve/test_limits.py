@@ -116,7 +116,7 @@ def test_limits_are_those_of_the_options(path: Path) -> None:
 def test_paths_and_methods_that_there_are_not(path: Path) -> None:
     """An unknown path gets 404, another method 405; metrics do not grow with what is asked for."""
     with client_of(path) as client:
-        for name in ("/searc", "/docs", "/redoc", "/search/1", "/%00"):
+        for name in ("/searc", "/documents", "/redoc", "/search/1", "/%00"):
             answer = client.post(name, json=ASKED)
             assert (answer.status_code, "expected" in answer.json()["detail"]) == (404, True)
         wrong = client.get("/search")

@@ -78,7 +78,7 @@ def test_the_main_path(path: Path) -> None:
         ):
             assert line in metrics
         assert 'l2route_setting_recall{ef="' in metrics
-        assert client.get("/docs").status_code == 404
+        assert client.get("/docs").status_code == 200
         assert client.put("/search").status_code == 405
         assert server.end() == -signal.SIGTERM
     assert np.allclose(load(path).vectors([900])[0], vector_of(900))

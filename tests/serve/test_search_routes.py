@@ -66,6 +66,7 @@ ASKED: list[dict[str, Any]] = [
     {"budget": 60},
     {"slack": 0.2, "k": 4},
     {"recall": 0.9},
+    {"recall": 0.8, "guarantee": "mean"},
     {"space": "original", "k": 2},
     {"where": [1, 5, 7, 200], "k": 2, "ef": 10},
 ]
@@ -169,6 +170,8 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
     ({"json": {"queries": ["a"] * 8}}, 422, "valid number"),
     ({"json": {"queries": [1e39] * 8}}, 422, "NaN or inf in row 0"),
     ({"json": {"queries": [1.0] * 8, "recall": 0.9, "ef": 9}}, 422, "got recall=0.9 with ef=9"),
+    ({"json": {"queries": [1.0] * 8, "guarantee": "p95"}}, 422, "got 'p95' without"),
+    ({"json": {"queries": [1.0] * 8, "recall": 0.9, "guarantee": "p"}}, 422, "guarantee"),
     ({"json": {"queries": [1.0] * 8, "space": "learned"}}, 422, "learned"),
     ({"json": {"queries": [1.0] * 8, "ef": 10**9}}, 422, "expected ef of at most 100000"),
     ({"json": {"queries": [1.0] * 8, "where": [2**63]}}, 422, "where.0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -12,6 +13,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from l2route.serve.engine import Engine
 from l2route.serve.gate import Gate
+from l2route.serve.openapi_page import add_openapi_page
 from l2route.serve.options import ServeOptions
 from l2route.serve.pages import add_pages
 from l2route.serve.routes import add_changes, add_search, add_status, add_upkeep
@@ -41,14 +43,16 @@ def app_of(engine: Engine) -> FastAPI:
 
     app = FastAPI(
         title="l2route",
+        version=version("l2route"),
         summary="Graph nearest-neighbour search that learns from queries.",
-        docs_url=None,  # FastAPI's page loads scripts from the network
+        docs_url=None,  # FastAPI's own page loads scripts from the network
         redoc_url=None,
         lifespan=lifespan,
     )
     search = add_search(app, engine)
     for add in (add_changes, add_upkeep, add_status):
         add(app, engine)
+    add_openapi_page(app)
     add_pages(app, engine.served)
     app.exception_handler(RequestValidationError)(_refuse)
     app.exception_handler(StarletteHTTPException)(_answer)
@@ -69,7 +73,7 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
     detail = error.detail
     if error.status_code == 404 and detail == "Not Found":
-        detail = f"expected a path of /openapi.json, got {request.url.path}"
+        detail = f"expected a path of /docs, got {request.url.path}"
     elif error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another method")
         detail = f"expected {allowed} for {request.url.path}, got {request.method}"

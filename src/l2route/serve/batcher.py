@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.search.filter import filter_of_ids
+from l2route.search.guarantee import Guarantee
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.serve.served import Served
@@ -43,6 +44,7 @@ class Ask(NamedTuple):
     limits: Limits
     recall: float | None = None
     space: str | None = None
+    guarantee: Guarantee | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -189,6 +191,7 @@ class Batcher:
             slack=ask.limits.slack,
             rerank=ask.limits.rerank,
             recall=ask.recall,
+            guarantee=ask.guarantee,
             space=ask.space,
             n_threads=n_threads,
         )

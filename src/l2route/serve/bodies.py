@@ -76,7 +76,10 @@ def read_search(
     if recall is None and limits == Limits():
         recall = options.recall
     where = None if asked.where is None else np.unique(np.asarray(asked.where, dtype=np.int64))
-    return Search(rows, Ask(asked.k, limits, recall, asked.space), where)
+    guarantee = asked.guarantee
+    if guarantee is not None and recall is None:
+        raise HTTPException(422, f"expected a guarantee with a recall, got {guarantee!r} without")
+    return Search(rows, Ask(asked.k, limits, recall, asked.space, guarantee), where)
 
 
 def read_add(media: Media, body: bytes, options: ServeOptions) -> Change:

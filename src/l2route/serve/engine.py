@@ -64,7 +64,7 @@ class Engine:
         self._log = self._opened_log()
         if options.recall is not None:
             served.index.setting(options.recall, WARM_K)
-        self._measured: set[tuple[float, int, str | None]] = set()
+        self._measured: set[tuple[float, int, str | None, str]] = set()
         self._watching: asyncio.Task[None] | None = None
         self.is_ready = False
 
@@ -157,13 +157,15 @@ class Engine:
     def _check_setting(self, ask: Ask) -> None:
         """Refuse recalls beyond a number of them: each has to be measured, and is kept."""
         assert ask.recall is not None
-        key = (ask.recall, ask.k, ask.space)
+        guarantee = ask.guarantee or "mean"
+        key = (ask.recall, ask.k, ask.space, guarantee)
         if key in self._measured:
             return
         index = self.served.index
         space = ask.space or index.space_names[-1]
-        known = {(each.target, each.k, each.space) for each in index.settings}
-        if (ask.recall, ask.k, space) not in known and len(self._measured) >= MAX_SETTINGS:
+        known = {(each.target, each.k, each.space, each.guarantee) for each in index.settings}
+        is_known = (ask.recall, ask.k, space, guarantee) in known
+        if not is_known and len(self._measured) >= MAX_SETTINGS:
             expected = f"at most {MAX_SETTINGS} recalls and values of k since the server started"
             raise HTTPException(422, f"expected {expected}, got another: {ask.recall}, k={ask.k}")
         self._measured.add(key)

@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeVar
 from fastapi import HTTPException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from l2route.search.guarantee import Guarantee
+
 MAX_ID = 2**63 - 1
 Id = Annotated[int, Field(ge=-MAX_ID - 1, le=MAX_ID)]
 Vectors = list[float] | list[list[float]]
@@ -23,6 +25,10 @@ class SearchParameters(BaseModel):
     recall: Annotated[
         float | None,
         Field(gt=0, le=1, description="Recall@k to reach, in place of budget, ef, slack, rerank."),
+    ] = None
+    guarantee: Annotated[
+        Guarantee | None,
+        Field(description="What reaches the recall: mean (the default), or p95, 95% of queries."),
     ] = None
     budget: Annotated[
         int | None, Field(ge=1, description="Distance computations per query, never exceeded.")

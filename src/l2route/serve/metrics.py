@@ -90,7 +90,7 @@ class _Settings(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The recall measured of each setting, with its limits as labels."""
-        labels = ["space", "k", "target", "share", "ef", "slack", "rerank"]
+        labels = ["space", "k", "target", "share", "guarantee", "ef", "slack", "rerank"]
         family = GaugeMetricFamily(
             "l2route_setting_recall", "Recall measured of a setting.", labels=labels
         )

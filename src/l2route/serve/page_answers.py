@@ -56,22 +56,25 @@ def about(served: Served) -> dict[str, Any]:
 def _limits(index: RoutingIndex) -> list[dict[str, Any]]:
     """Limits to choose from: budgets, and those that reach a recall, if they were measured.
 
-    The default is half of the budget that was learned for: there walks still differ in what they
-    miss. Nothing is measured for the page, which may take minutes.
+    The default is the budget whose gain the space keeps: of several that it was learned for, the
+    middle one. Nothing is measured for the page, which may take minutes.
     """
     space = index.searcher().space
     rerank = 0 if space.is_exact else space.rerank
     least = rerank + space.n_projection + 1
     usual = default_budget(rerank, space.n_projection)
     if space.gain is not None:
-        usual = max(least, space.gain.budget // 2)
+        usual = max(least, space.gain.budget)
     budgets = [round(usual * share) for share in (0.5, 1, 2, 4, 8)]
     offered: list[dict[str, Any]] = [
         {"text": f"{each:,} distances", "budget": each, "is_default": each == usual}
         for each in budgets
         if least <= each <= MAX_BUDGET
     ]
-    measured = [each for each in index.settings if (each.space, each.share) == (space.name, 1.0)]
+    wanted = (space.name, 1.0, "mean")
+    measured = [
+        each for each in index.settings if (each.space, each.share, each.guarantee) == wanted
+    ]
     return offered + [_as_choice(each) for each in measured]
 
 

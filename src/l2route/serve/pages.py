@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
 from threading import BoundedSemaphore
 from typing import Annotated, Any
@@ -101,17 +102,38 @@ def add_pages(app: FastAPI, served: Served) -> None:
 def _add_files(app: FastAPI) -> None:
     """Add the page and its files, which are read once."""
     own = files("l2route.serve").joinpath("page")
-    texts = {name: own.joinpath(name).read_text(encoding="utf-8") for name in OWN}
-    texts |= {name: drawing_file(name) for name in (*MODULES, STYLE)}
-    kinds = {**OWN, **dict.fromkeys(MODULES, "text/javascript"), STYLE: "text/css"}
-    html = own.joinpath("index.html").read_text(encoding="utf-8")
+    drawing = {**dict.fromkeys(MODULES, "text/javascript"), STYLE: "text/css"}
+    contents = {name: (own.joinpath(name).read_bytes(), kind) for name, kind in OWN.items()}
+    contents |= {name: (drawing_file(name).encode(), kind) for name, kind in drawing.items()}
+    add_page(app, "/", "/page", own.joinpath("index.html").read_bytes(), contents, HEADERS)
 
-    @app.get("/", include_in_schema=False)
+
+def add_page(
+    app: FastAPI,
+    path: str,
+    folder: str,
+    html: bytes,
+    contents: Mapping[str, tuple[bytes, str]],
+    headers: Mapping[str, str],
+) -> None:
+    """Add a page and its files; other names are refused.
+
+    Args:
+        app: the application.
+        path: of the page.
+        folder: path that the names of the files are appended to.
+        html: the page.
+        contents: content and media type of each file, by its name.
+        headers: of the page and of all files.
+    """
+
+    @app.get(path, include_in_schema=False)
     async def page() -> Response:
-        return Response(html, media_type="text/html", headers=HEADERS)
+        return Response(html, media_type="text/html", headers=headers)
 
-    @app.get("/page/{name}", include_in_schema=False)
+    @app.get(f"{folder}/{{name}}", include_in_schema=False)
     async def page_file(name: str) -> Response:
-        if name not in texts:
+        if name not in contents:
             raise HTTPException(404, "expected a file of the page, got another name")
-        return Response(texts[name], media_type=kinds[name], headers=HEADERS)
+        content, kind = contents[name]
+        return Response(content, media_type=kind, headers=headers)

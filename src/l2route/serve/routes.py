@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,6 +26,8 @@ LARGE_BODY = 100_000
 """Bytes of a body from which it is read outside of the event loop."""
 LARGE_ANSWER = 10_000
 """Answers of a request from which they are written outside of the event loop."""
+CHANGES: list[str | Enum] = ["changes"]
+STATUS: list[str | Enum] = ["status"]
 T = TypeVar("T")
 
 
@@ -32,7 +35,7 @@ def add_search(app: FastAPI, engine: Engine) -> Handler:
     """Add the route of searches, and return what answers it."""
     options, served = engine.options, engine.served
 
-    @app.post("/search", **describe_search(served.index.dim, options))
+    @app.post("/search", tags=["search"], **describe_search(served.index.dim, options))
     async def search(request: Request) -> Response:
         """Find the k nearest neighbours of each query.
 
@@ -65,7 +68,7 @@ def add_changes(app: FastAPI, engine: Engine) -> None:
     options, served = engine.options, engine.served
     check, dim = [Depends(check_of(options))], served.index.dim
 
-    @app.post("/add", dependencies=check, **describe_changes("add", dim, options))
+    @app.post("/add", tags=CHANGES, dependencies=check, **describe_changes("add", dim, options))
     async def add(request: Request) -> Changed:
         """Add vectors under ids that the index does not have; all or none.
 
@@ -76,7 +79,9 @@ def add_changes(app: FastAPI, engine: Engine) -> None:
         work = partial(served.add, given.vectors, given.ids, given.labels)
         return await _changed(engine, "add", work)
 
-    @app.post("/update", dependencies=check, **describe_changes("update", dim, options))
+    @app.post(
+        "/update", tags=CHANGES, dependencies=check, **describe_changes("update", dim, options)
+    )
     async def update(request: Request) -> Changed:
         """Give ids of the index new vectors; all or none. Arrow: columns `id` and `vector`."""
         given: Change = await _read_change(request, read_update, engine)
@@ -84,7 +89,9 @@ def add_changes(app: FastAPI, engine: Engine) -> None:
         work = partial(served.update, given.ids, given.vectors)
         return await _changed(engine, "update", work)
 
-    @app.post("/delete", dependencies=check, **describe_changes("delete", dim, options))
+    @app.post(
+        "/delete", tags=CHANGES, dependencies=check, **describe_changes("delete", dim, options)
+    )
     async def delete(request: Request) -> Changed:
         """Delete vectors by their ids; all or none. Arrow: a column `id`; npy: ids [n]."""
         ids = await _read_change(request, read_delete, engine)
@@ -103,15 +110,16 @@ def add_upkeep(app: FastAPI, engine: Engine) -> None:
     """Add the routes that save and reload the index."""
     served = engine.served
     check = [Depends(check_of(engine.options))]
+    refusals = responses(401, 403, 409, 429, 503)
 
-    @app.post("/save", dependencies=check, responses=responses(401, 403, 409, 429, 503))
+    @app.post("/save", tags=CHANGES, dependencies=check, responses=refusals)
     async def save() -> dict[str, int]:
         """Save what has changed; afterwards it survives a crash."""
         await engine.change(lambda: None)
         await engine.call(lambda: served.save() if served.has_changes else None)
         return {"n_vectors": len(served.index)}
 
-    @app.post("/reload", dependencies=check, responses=responses(401, 403, 409, 429, 503))
+    @app.post("/reload", tags=CHANGES, dependencies=check, responses=refusals)
     async def reload() -> dict[str, bool | int]:
         """Serve the newer save of the index, if there is one, with the changes made here."""
         is_newer = await engine.call(served.reload)
@@ -121,19 +129,19 @@ def add_upkeep(app: FastAPI, engine: Engine) -> None:
 def add_status(app: FastAPI, engine: Engine) -> None:
     """Add the routes that tell how the server is."""
 
-    @app.get("/info")
+    @app.get("/info", tags=STATUS)
     async def info() -> dict[str, Any]:
         """Size, metric, spaces and settings of the index, and the limits of the server."""
         return _info(engine)
 
-    @app.get("/health", responses=responses(503))
+    @app.get("/health", tags=STATUS, responses=responses(503))
     async def health() -> dict[str, str]:
         """Whether the server works: its threads run."""
         if not (engine.batcher.is_alive and engine.writer.is_alive):
             raise HTTPException(503, "expected all threads to run, got one that ended")
         return {"status": "ok"}
 
-    @app.get("/ready", responses=responses(503))
+    @app.get("/ready", tags=STATUS, responses=responses(503))
     async def ready() -> dict[str, str]:
         """Whether the server takes requests: it has started, and its queue is not full."""
         if not engine.is_ready or engine.batcher.n_waiting >= engine.options.max_queue:
@@ -142,6 +150,7 @@ def add_status(app: FastAPI, engine: Engine) -> None:
 
     @app.get(
         "/metrics",
+        tags=STATUS,
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
@@ -154,7 +163,13 @@ def _info(engine: Engine) -> dict[str, Any]:
     served, options = engine.served, engine.options
     index = served.index
     settings = [
-        {"space": each.space, "k": each.k, "recall": each.target, "measured": each.recall}
+        {
+            "space": each.space,
+            "k": each.k,
+            "recall": each.target,
+            "guarantee": each.guarantee,
+            "measured": each.recall,
+        }
         for each in index.settings
         if each.share == 1.0
     ]

@@ -70,7 +70,10 @@ def describe_search(dim: int, options: ServeOptions) -> dict[str, Any]:
             },
             **responses(*BODY, 406),
         },
-        "openapi_extra": {"parameters": parameters, "requestBody": _request(body)},
+        "openapi_extra": {
+            "parameters": parameters,
+            "requestBody": _request(body, {"queries": _vector(dim)}),
+        },
     }
 
 
@@ -89,15 +92,28 @@ def describe_changes(name: str, dim: int, options: ServeOptions) -> dict[str, An
     }
     vectors = None if name == "delete" else "vectors"
     body = _fitted(kinds[name], vectors, dim, options)
+    examples: Mapping[str, Mapping[str, Any]] = {
+        "add": {"vectors": _vector(dim)},
+        "update": {"ids": [0], "vectors": [_vector(dim)]},
+        "delete": {"ids": [0]},
+    }
+    request = _request(body, examples[name], with_npy=name != "update")
     return {
         "response_model": Changed,
         "responses": responses(*BODY, 401, 403, 409),
-        "openapi_extra": {"requestBody": _request(body, with_npy=name != "update")},
+        "openapi_extra": {"requestBody": request},
     }
 
 
-def _request(body: dict[str, Any], with_npy: bool = True) -> dict[str, Any]:
-    content: dict[str, Any] = {JSON: {"schema": body}, ARROW: BINARY}
+def _vector(dim: int) -> list[float]:
+    """An example of a vector: of length 1, for any metric."""
+    return [1.0, *[0.0] * (dim - 1)]
+
+
+def _request(
+    body: dict[str, Any], example: Mapping[str, Any], with_npy: bool = True
+) -> dict[str, Any]:
+    content: dict[str, Any] = {JSON: {"schema": body, "example": example}, ARROW: BINARY}
     if with_npy:
         content[NPY] = BINARY
     return {"required": True, "content": content}
