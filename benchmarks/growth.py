@@ -58,18 +58,18 @@ def rows(n: int, n_queries: int, arguments: argparse.Namespace) -> list[list[str
     )
     queries = synthetic(n_queries, arguments.dim, 2)
     built = peak_mb()
-    options = LearnOptions(n_threads=arguments.threads, learns_from_base=False)
+    options = LearnOptions(budget=256, n_threads=arguments.threads, learns_from_base=False)
     neighbours, problem = timed(lambda: pose(index.graph, index.base, queries, options))
     features, _ = timed(lambda: vertex_features(index.graph, base))
     oracle = HopOracle(index.graph, problem.targets[:BLOCK_TARGETS].ravel())
     hops, _ = timed(lambda: oracle.prefetch([0]))
-    spending, plain = options.spending, original_space(index.base)
-    model = make_model(problem, options, spending, plain, calibrate_sharpness(problem, spending))
+    goals, plain = options.goals, original_space(index.base)
+    model = make_model(problem, options, goals, plain, calibrate_sharpness(problem, goals))
     speed = walks_per_second(problem, model, options, FILTER_WALKS, arguments.repeats)
     validation, _ = timed(
         lambda: problem.recalls(
-            space_of(model, index.dim, index.dim, problem.scale, spending.rerank),
-            spending,
+            space_of(model, index.dim, index.dim, problem.scale, goals[0].rerank),
+            goals[0],
             CHOOSING,
             arguments.threads,
         )

@@ -8,8 +8,10 @@ efConstruction 300, entered at 32 medoids, built by one thread; the same graph r
 twice; NSG of degree 32. The counts are the same on every run.
 """
 
+import argparse
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 from l2route import RoutingIndex
 from l2route.data.dataset import Dataset
@@ -50,7 +52,9 @@ def cells(graph: Graph, base: BaseVectors, validation: Validation) -> Iterator[s
 
 def main() -> None:
     """Print a table for every file."""
-    for data, base, validation in read_files(__doc__):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="+", type=Path)
+    for data, base, validation in read_files(parser.parse_args().files):
         headings = ("graph", "seconds", "mean degree", *(f"{target:.2f}" for target in TARGETS))
         print(f"\n{data.name}: scored + reranked, and expanded, per query at recalls@10")
         print(f"| {' | '.join(headings)} |\n|{'---|' * len(headings)}", flush=True)

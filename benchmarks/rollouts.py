@@ -67,8 +67,8 @@ def walks_per_second(
     """Median over repetitions of one batch, all gradients included."""
     batch = np.arange(min(n_walks, len(problem.train)))
     oracle = HopOracle(problem.graph, problem.targets[batch].ravel(), max_blocks=len(batch))
-    budget, rerank = options.spending.budget, options.spending.rerank
-    walk = WalkOptions.of(options, budget - rerank, rerank, problem.base.dim)
+    (goal,) = options.goals
+    walk = WalkOptions.of(options, goal.budget - goal.rerank, goal.rerank, problem.base.dim)
     queries = problem.train[batch] * np.float32(problem.scale)
     rollouts = Rollouts(problem.graph, queries, problem.hidden[batch], oracle, walk)
     seconds = []
@@ -102,12 +102,12 @@ def main() -> None:
     )
     graph = index.graph.entered_at(index.graph.entries)
     problem = pose(graph, index.base, sample_queries(index, 2 * arguments.batch), options)
-    spending, plain = options.spending, original_space(index.base)
-    sharpness = calibrate_sharpness(problem, spending, arguments.threads)
+    goals, plain = options.goals, original_space(index.base)
+    sharpness = calibrate_sharpness(problem, goals, arguments.threads)
     vectors = np.ascontiguousarray(index.base.vectors()) * np.float32(problem.scale)
     models = {
         "a vector for each vertex": Table(vectors, sharpness),
-        "filter": make_model(problem, options, spending, plain, sharpness),
+        "filter": make_model(problem, options, goals, plain, sharpness),
     }
     torch.set_num_threads(1)
     print(f"{len(index):,} vertices × {index.dim}, {arguments.threads} threads")

@@ -10,6 +10,7 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
+from entry_tables import with_table
 from l2route.graph.build import GRAPH_KINDS, GraphOptions, build_graph
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
@@ -55,7 +56,7 @@ def with_everything() -> RoutingIndex:
     graph = build_graph(VECTORS, "l2", GraphOptions("hnsw", 8, 40))
     bias = np.linspace(-0.1, 0.1, N, dtype=np.float32)
     spaces = [pca_space(base, 6), RoutingSpace(base.rows, DIM, "ip", bias=bias, name="biased")]
-    index = RoutingIndex(base, graph, spaces, np.arange(N) * 7)
+    index = with_table(RoutingIndex(base, graph, spaces, np.arange(N) * 7))
     index.validate_with(VALIDATION)
     index.compress("int8", space="original")
     index.setting(0.9, k=5)

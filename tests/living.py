@@ -73,6 +73,9 @@ def check_structure(index: RoutingIndex) -> None:
     assert (lists[is_end] < 0).all()
     entries = set(living.entries[living.entries >= 0].tolist())
     live = living.live()
+    if living.graph.table is not None:
+        started_at = living.graph.table.vertices
+        assert (labels[started_at[started_at >= 0]] != -1).all()
     assert all(labels[entry] != -1 for entry in entries) or living.store.n_dead
     for slot in live.tolist():
         parent = int(parents[slot])

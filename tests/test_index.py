@@ -356,7 +356,7 @@ def test_info_says_what_the_index_is() -> None:
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
     codes = {"code_bits": 8, "inlined": False, "rerank": 32, "model": None, "gain": None}
-    codes |= {"vertex_map": "projection"}
+    codes |= {"rerank_grows": False, "vertex_map": "projection"}
     floats = {"dtype": "float32", **codes}
     assert info["spaces"] == [
         {"name": "original", "dim": DIM, "scorer": "l2", "origin": 0.0, **floats},

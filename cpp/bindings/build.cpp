@@ -12,6 +12,7 @@
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/without_gil.hpp"
+#include "build/joins.hpp"
 #include "build/prune.hpp"
 #include "build/renew.hpp"
 
@@ -60,6 +61,24 @@ Output<VertexId> mutual_lists(const PyRows& rows, const Matrix<VertexId>& found,
   without_gil([&, lists = lists](Pulse& pulse) {
     make_mutual(pruner, adjacency_of(found), found.shape(1), n_threads, lists, pulse);
   });
+  return array;
+}
+
+Output<VertexId> edges_lacking(const PyGraph& graph, const PyRows& rows,
+                               const Matrix<VertexId>& nearest, std::size_t n_threads) {
+  const Rows& view = floats_of(rows);
+  require(view.kind == ScoreKind::l2 && view.n == graph.view().bottom.n,
+          "a row of each vertex, scored by l2");
+  require(nearest.shape(1) <= Neighborhood::kMaxSize, "at most 64 neighbours of a query");
+  std::vector<Edge> edges;
+  without_gil([&](Pulse& pulse) {
+    edges = lacking_edges(graph.view().bottom, view, adjacency_of(nearest), n_threads, pulse);
+  });
+  auto [ends, array] = new_array<VertexId>({edges.size(), 2});
+  for (std::size_t i = 0; i < edges.size(); ++i) {
+    ends[2 * i] = edges[i].first;
+    ends[2 * i + 1] = edges[i].second;
+  }
   return array;
 }
 
@@ -172,6 +191,11 @@ void bind_build(nb::module_& m) {
         "Prune candidates [n, width], add reverse edges, and return lists [n, degree].");
   m.def("mutual_lists", &mutual_lists, nb::kw_only(), "rows"_a, "lists"_a, "alpha"_a, "n_threads"_a,
         "Add reverse edges to lists [n, degree], and prune those that overflow.");
+  m.def(
+      "lacking_edges", &edges_lacking, "graph"_a, nb::kw_only(), "rows"_a, "nearest"_a,
+      "n_threads"_a,
+      "Edges [m, 2] by which the nearest neighbours [n, depth] of each query would all reach each "
+      "other, query by query.");
   bind_inserter(m);
 }
 

@@ -10,5 +10,6 @@ void bind_stream(nanobind::module_& m);
 void bind_build(nanobind::module_& m);
 void bind_learn(nanobind::module_& m);
 void bind_live(nanobind::module_& m);
+void bind_stopping(nanobind::module_& m);
 
 }  // namespace l2route

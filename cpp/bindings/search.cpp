@@ -16,6 +16,7 @@
 #include "bindings/module.hpp"
 #include "bindings/rows.hpp"
 #include "bindings/searcher.hpp"
+#include "bindings/stopping.hpp"
 #include "bindings/without_gil.hpp"
 #include "live/visit.hpp"
 #include "search/filtered.hpp"
@@ -75,12 +76,22 @@ class PyPlan {
   PyPlan(std::shared_ptr<const PySearcher> from, OptionalArray<std::int64_t> labels, std::size_t k,
          std::size_t routing, std::size_t beam, std::size_t rerank, float slack,
          std::size_t n_threads, bool is_budgeted, const std::string& way, std::size_t n_work,
-         std::size_t scan_rerank, const PySieve& sieve)
+         std::size_t scan_rerank, const PySieve& sieve, std::shared_ptr<const PyStopRule> rule)
       : from_(std::move(from)),
+        rule_(std::move(rule)),
         searcher_(from_->searcher()),
         labels_(std::move(labels)),
-        limits_{k,     routing,     beam,   rerank,  // in the order of Limits
-                slack, is_budgeted, n_work, scan_rerank, way_of(way), sieve_of(sieve)},
+        limits_{k,  // in the order of Limits
+                routing,
+                beam,
+                rerank,
+                slack,
+                rule_ == nullptr ? nullptr : &rule_->rule(),
+                is_budgeted,
+                n_work,
+                scan_rerank,
+                way_of(way),
+                sieve_of(sieve)},
         n_threads_(n_threads) {
     require(!labels_ || labels_->shape(0) == searcher_.graph.bottom.n, "a label per vertex");
   }
@@ -143,6 +154,7 @@ class PyPlan {
   }
 
   const std::shared_ptr<const PySearcher> from_;
+  const std::shared_ptr<const PyStopRule> rule_;
   const Searcher& searcher_;
   OptionalArray<std::int64_t> labels_;
   const Limits limits_;
@@ -181,23 +193,34 @@ void bind_searcher(nb::module_& m) {
            "words: bit v of word v / 64 for vertex v, none for all; labels: −1 does not pass; "
            "n_alive: labels other than −1, where there are no words.")
       .def_prop_ro("count", &PyFilter::count, "Number of vertices whose bit is set.");
+  nb::class_<PyEntryTable>(m, "EntryTable", "Entry points that depend on the query.")
+      .def(nb::init<std::shared_ptr<const PyRows>, Array<std::int32_t>, Array<std::int32_t>,
+                    Matrix<VertexId>, Array<std::int32_t>, OptionalArray<float>>(),
+           "rows"_a, nb::kw_only(), "first"_a, "clusters"_a, "vertices"_a, "coordinates"_a,
+           "centre"_a.none(),
+           "rows: centroids of groups, then of the clusters of every group; first: row of each "
+           "group's first cluster, and the end; clusters: cluster of each row after the groups; "
+           "vertices: entry points of each cluster, or −1. All of it is trusted.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
                     bool, float, std::shared_ptr<const PyRows>, OptionalArray<float>,
-                    std::shared_ptr<const PyRows>, std::shared_ptr<const PyStore>>(),
+                    std::shared_ptr<const PyRows>, std::shared_ptr<const PyEntryTable>,
+                    std::shared_ptr<const PyStore>>(),
            "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
            "query_matrix"_a.none(), "centre"_a.none() = nb::none(), "original"_a.none(),
-           "store"_a.none() = nb::none());
+           "entries"_a.none() = nb::none(), "store"_a.none() = nb::none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
-      .def(
-          nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
-                   std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
-                   const std::string&, std::size_t, std::size_t, const PySieve&>(),
-          "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
-          "n_threads"_a, "is_budgeted"_a = false, nb::kw_only(), "way"_a = "any", "n_work"_a = 0,
-          "scan_rerank"_a = 0, "sieve"_a.none() = nb::none(),
-          "The last five matter under filters only. sieve: beam, rerank, slack and n_work of walks "
-          "through what does not pass.")
+      .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
+                    std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
+                    const std::string&, std::size_t, std::size_t, const PySieve&,
+                    std::shared_ptr<const PyStopRule>>(),
+           "searcher"_a, "labels"_a.none(), "k"_a, "routing"_a, "beam"_a, "rerank"_a, "slack"_a,
+           "n_threads"_a, "is_budgeted"_a = false, nb::kw_only(), "way"_a = "any", "n_work"_a = 0,
+           "scan_rerank"_a = 0, "sieve"_a.none() = nb::none(), "rule"_a.none() = nb::none(),
+           "is_budgeted to sieve matter under filters only. sieve: beam, rerank, slack and n_work "
+           "of "
+           "walks through what does not pass. rule: ends walks without a filter in place of the "
+           "slack.")
       .def("search", &PyPlan::search, "queries"_a.noconvert(), "filters"_a = PyFilters{},
            "Answer queries [n, dim] or [dim], under no filter, one for all or one for each: ids, "
            "distances, and counts of routing, rerank, hops and lists looked through.")
@@ -218,6 +241,7 @@ void bind_search(nb::module_& m) {
   m.attr("SCORES_PER_LIST") = kScoresPerList;
   bind_graph_and_rows(m);
   bind_live(m);
+  bind_stopping(m);
   bind_searcher(m);
 }
 

@@ -1,11 +1,13 @@
 // `_core.Searcher`: a searcher that keeps its graph and rows alive.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <utility>
 
+#include "bindings/entry_table.hpp"
 #include "bindings/graph.hpp"
 #include "bindings/live.hpp"
 #include "bindings/rows.hpp"
@@ -18,12 +20,14 @@ class PySearcher {
   PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
              std::size_t dim, bool is_cosine, float origin,
              std::shared_ptr<const PyRows> query_matrix, OptionalArray<float> centre,
-             std::shared_ptr<const PyRows> original, std::shared_ptr<const PyStore> store)
+             std::shared_ptr<const PyRows> original, std::shared_ptr<const PyEntryTable> entries,
+             std::shared_ptr<const PyStore> store)
       : graph_(std::move(graph)),
         routing_(std::move(routing)),
         query_matrix_(std::move(query_matrix)),
         centre_(std::move(centre)),
         original_(std::move(original)),
+        entries_(std::move(entries)),
         store_(std::move(store)) {
     searcher_.graph = graph_->view();
     searcher_.routing = routing_->view();
@@ -39,6 +43,7 @@ class PySearcher {
     searcher_.is_cosine = is_cosine;
     check_routing();
     check_original();
+    set_entries();
   }
 
   const Searcher& searcher() const { return searcher_; }
@@ -47,6 +52,14 @@ class PySearcher {
   const Store* store() const { return store_ == nullptr ? nullptr : &store_->store(); }
 
  private:
+  void set_entries() {
+    if (entries_ == nullptr) return;
+    const EntryTable& table = entries_->table();
+    searcher_.entry_table = &table;
+    searcher_.max_entry_cost = table.max_cost(searcher_.routing_dim);
+    searcher_.graph.max_width = std::max(searcher_.graph.max_width, table.width + 1);
+  }
+
   void check_routing() const {
     const Rows& routing = searcher_.routing;
     const Adjacency& bottom = searcher_.graph.bottom;
@@ -84,6 +97,7 @@ class PySearcher {
   std::shared_ptr<const PyRows> query_matrix_;
   OptionalArray<float> centre_;
   std::shared_ptr<const PyRows> original_;
+  std::shared_ptr<const PyEntryTable> entries_;
   std::shared_ptr<const PyStore> store_;
   Searcher searcher_;
 };

@@ -126,6 +126,9 @@ class Scorer {
   const Rows& rows() const { return rows_; }
   std::size_t n_computed() const { return n_computed_; }
 
+  // Counts what was computed elsewhere for the same query.
+  void charge(std::size_t n) { n_computed_ += n; }
+
  private:
   // Adds what kernels leave out, and counts.
   void finish(const Rows& rows, const VertexId* ids, std::size_t n, float* scores) {

@@ -6,44 +6,19 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/rows.hpp"
 #include "search/filter.hpp"
 #include "search/frontier.hpp"
 #include "search/graph.hpp"
+#include "search/stopping.hpp"
+#include "search/trace.hpp"
 #include "search/visited.hpp"
 #include "search/ways.hpp"
 
 namespace l2route {
-
-// A tracer observes a search. `visit` is called for every vertex in the order visited, with its
-// score and hop, and returns the key that the frontier ranks it by; `expand` is called for every
-// vertex expanded on the bottom layer, `descend` for every one on an upper layer; `prefetch` for
-// vertices that will be visited soon.
-struct NoTrace {
-  void prefetch(VertexId) const {}
-  Key visit(VertexId vertex, float score, std::size_t) { return make_key(score, vertex); }
-  void descend(VertexId) {}
-  void expand(VertexId) {}
-};
-
-struct RecordTrace {
-  std::vector<VertexId> vertices;  // in the order visited
-  std::vector<std::int32_t> hops;
-  std::vector<float> scores;
-  std::vector<VertexId> expanded;  // one per hop, on any layer
-
-  void prefetch(VertexId) const {}
-  Key visit(VertexId vertex, float score, std::size_t hop) {
-    vertices.push_back(vertex);
-    hops.push_back(static_cast<std::int32_t>(hop));
-    scores.push_back(score);
-    return make_key(score, vertex);
-  }
-  void descend(VertexId vertex) { expanded.push_back(vertex); }
-  void expand(VertexId vertex) { expanded.push_back(vertex); }
-};
 
 // Buffers of one thread, reused from query to query so that a search allocates nothing.
 struct Scratch {
@@ -59,6 +34,7 @@ struct Scratch {
   std::vector<VertexId> failing;
   std::vector<VertexId> listed;
   std::vector<Key> best;
+  std::vector<Key> aside;
 
   template <class Frontier>
   Frontier& frontier() {
@@ -72,29 +48,16 @@ struct Scratch {
   }
 };
 
-// Ends a walk when the squared distance of the best vertex not expanded exceeds `factor` times that
-// of the k-th best visited. Score + offset is proportional to the squared distance.
-struct Slack {
-  std::size_t k = 0;     // 0 for no limit
-  std::size_t kept = 0;  // number of vertices that are kept at any distance
-  float factor = 1;      // of squared distances
-  float offset = 0;
-
-  Key limit(Key kth) const {
-    const float score = score_of(kth);
-    const float reach = score + (factor - 1) * std::max(score + offset, 0.0f);
-    return make_key(reach, std::numeric_limits<VertexId>::max());
-  }
-};
-
 // One query's walk. A step has two halves, so that a thread can advance another walk while memory
 // fetches what this one prefetched. `budget` bounds the scores computed; the frontier's capacity is
-// the beam width. The gate says what a filter does to the walk.
-template <class Frontier, class Tracer, class Gate = Everything>
+// the beam width. The gate says what a filter does to the walk, `Stop` whether a learned rule ends
+// it.
+template <class Frontier, class Tracer, class Gate = Everything, class Stop = ByLimits>
 class Walk {
  public:
   Walk(const GraphView& graph, Scorer& scorer, Frontier& frontier, Tracer& tracer,
-       std::size_t budget, Scratch& scratch, const Slack& slack = {}, const Gate& gate = {})
+       std::size_t budget, Scratch& scratch, const Slack& slack = {}, const Gate& gate = {},
+       const Stop& stop = {})
       : graph_(graph),
         scorer_(scorer),
         frontier_(frontier),
@@ -102,6 +65,7 @@ class Walk {
         budget_(budget),
         slack_(slack),
         gate_(gate),
+        stop_(stop),
         near_(scorer.rows().near),
         visited_(scratch.visited.reset(graph.bottom.n)) {
     const std::size_t most =
@@ -143,6 +107,13 @@ class Walk {
     for (const Layer& layer : graph_.upper) nearest = descend(layer, nearest);
   }
 
+  // Scores other entry points, on the bottom layer. If the walk then ends before it has found as
+  // many vertices as it may keep, it goes on from those of the graph, which reach every vertex.
+  void start_at(const VertexId* entries, std::size_t n_entries) {
+    may_be_stuck_ = true;
+    visit(entries, n_entries);
+  }
+
   // Expands the best vertex: collects its unvisited neighbours, as many as the budget allows, for
   // `absorb` to score, and prefetches their rows. False if the walk is over.
   bool gather() {
@@ -156,7 +127,14 @@ class Walk {
         return false;
       }
     }
-    const auto vertex = frontier_.pop(limit_);
+    auto vertex = frontier_.pop(limit_);
+    if constexpr (Stop::kLearns) {
+      while (!vertex && goes_on()) vertex = frontier_.pop(limit_);
+    }
+    if (!vertex && is_stuck()) {
+      start();
+      vertex = frontier_.pop(limit_);
+    }
     if (!vertex) return false;
     ++n_hops_;
     tracer_.expand(*vertex);
@@ -181,7 +159,11 @@ class Walk {
     if constexpr (Frontier::kIsRanked) {
       if (slack_.k > 0 && frontier_.size() >= slack_.k) {
         limit_ = slack_.limit(frontier_.at(slack_.k - 1));
-        frontier_.forget_beyond(limit_, slack_.kept);
+        if constexpr (Stop::kLearns) {
+          stop_.observe(frontier_, slack_, scorer_.n_computed());
+        } else {
+          frontier_.forget_beyond(limit_, slack_.kept);
+        }
       }
     }
     if (const auto next = frontier_.peek()) graph_.bottom.prefetch(*next);
@@ -211,6 +193,24 @@ class Walk {
   static constexpr std::size_t kNearest = 32;  // of which those that pass are counted
   static constexpr double kFewShare = 0.125;
 
+  // Whether a walk that has met its slack goes on with the next.
+  bool goes_on() {
+    if (frontier_.size() < slack_.k || graph_.bottom.width == 0) return false;
+    const std::size_t n = scorer_.n_computed();
+    if (!stop_.goes_on(frontier_, slack_, n, n_hops_, graph_.bottom.width)) return false;
+    limit_ = slack_.limit(frontier_.at(slack_.k - 1));
+    return true;
+  }
+
+  // Whether a walk that started at other entry points found too few vertices; true at most once.
+  bool is_stuck() {
+    if constexpr (requires { frontier_.is_full(); }) {
+      const bool is_short = slack_.k > 0 ? frontier_.size() < slack_.kept : !frontier_.is_full();
+      return std::exchange(may_be_stuck_, false) && is_short;
+    }
+    return false;
+  }
+
   // Whether few of the nearest vertices found pass.
   bool is_far() const {
     if (most_if_far_ < 0) return false;
@@ -226,6 +226,12 @@ class Walk {
     Key best = std::numeric_limits<Key>::max();
     std::size_t n = 0, n_passing = 0;
     const std::size_t n_known = frontier_.size();
+    [[maybe_unused]] Key* aside = nullptr;
+    [[maybe_unused]] Key held = kNoLimit;
+    if constexpr (Stop::kLearns) {
+      aside = stop_.room_aside(n_fresh_);
+      held = stop_.held();
+    }
     for (std::size_t i = 0; i < n_fresh_; ++i) {
       const Key key = tracer_.visit(fresh_[i], scores_[i], n_hops_);
       best = std::min(best, key);
@@ -235,10 +241,15 @@ class Walk {
         passing_[n_passing] = key;
         n_passing +=
             (key <= limit_ || n_known + n_passing < slack_.kept) && gate_.filter->passes(fresh_[i]);
+      } else if constexpr (Stop::kLearns) {
+        const bool is_held = key <= held || n_known + n < slack_.kept;
+        aside[i - n] = key;
+        n += is_held;  // no branch: whether a vertex is near cannot be predicted
       } else {
         n += key <= limit_ || n_known + n < slack_.kept;
       }
     }
+    if constexpr (Stop::kLearns) stop_.put_aside(n_fresh_ - n);
     if constexpr (Gate::kSieves) {
       frontier_.push(keys_, n, passing_, n_passing);
     } else {
@@ -357,8 +368,9 @@ class Walk {
   Frontier& frontier_;
   Tracer& tracer_;
   const std::size_t budget_;
-  const Slack slack_;
+  Slack slack_;
   [[no_unique_address]] const Gate gate_;
+  [[no_unique_address]] Stop stop_;
   const Rows* const near_;
   Key limit_ = kNoLimit;
   const Stamps visited_;
@@ -369,6 +381,7 @@ class Walk {
   Key* keys_;
   std::size_t n_fresh_ = 0;
   std::size_t n_hops_ = 0;
+  bool may_be_stuck_ = false;
   Key* passing_;       // keys of the fresh vertices that pass a filter
   VertexId* failing_;  // neighbours that do not pass
   VertexId* listed_;   // those of a list that pass

@@ -127,7 +127,7 @@ class FilteredSearch {
       lanes[m]->walk.set_patience(patience(tasks[i]));
       if (limits_.sieve && may_give_up(tasks[i])) lanes[m]->walk.give_up_if_far(share(tasks[i]));
     }
-    Searcher::walk_abreast(lanes, n_members, batch.pulse);
+    searcher_.walk_abreast(lanes, n_members, batch.pulse);
     for (std::size_t m = 0; m < n_members; ++m) {
       Task& task = tasks[members[m]];
       const auto& walked = lanes[m]->walk;

@@ -89,6 +89,21 @@ class SortedFrontier {
     next_ = std::min(next_, size_);
   }
 
+  // The first of the entries that were dropped just now.
+  const Key* forgotten() const { return keys_.data() + size_; }
+
+  // Merges keys that were put aside, expanded or not; sorts them in place.
+  void restore(Key* keys, std::size_t n) {
+    push(keys, n);
+    while (next_ < size_ && (keys_[next_] & kExpanded) != 0) ++next_;
+  }
+
+  // Number of entries up to a limit.
+  std::size_t n_within(Key limit) const {
+    const auto end = keys_.begin() + static_cast<std::ptrdiff_t>(size_);
+    return static_cast<std::size_t>(std::upper_bound(keys_.begin(), end, limit) - keys_.begin());
+  }
+
   // Makes room for n more entries, whatever the capacity was.
   void grow(std::size_t n) {
     if (size_ + n <= capacity_) return;
@@ -165,12 +180,12 @@ class HeapFrontier {
   }
 
   std::optional<VertexId> peek() const {
-    const bool full = kept_.size() == capacity_;
-    if (heap_.empty() || (full && heap_.front() > kept_.front())) return std::nullopt;
+    if (heap_.empty() || (is_full() && heap_.front() > kept_.front())) return std::nullopt;
     return vertex_of(heap_.front());
   }
 
   std::size_t size() const { return kept_.size(); }
+  bool is_full() const { return kept_.size() == capacity_; }
 
   void best(std::size_t count, std::vector<Key>& out) const {
     out.resize(std::min(count, kept_.size()));
@@ -229,6 +244,7 @@ class SievedFrontier {
   std::optional<VertexId> pop(Key limit = kNoLimit) { return waiting_.pop(limit); }
   std::optional<VertexId> peek() const { return waiting_.peek(); }
   std::size_t size() const { return passed_.size(); }
+  bool is_full() const { return passed_.is_full(); }
   Key at(std::size_t rank) const { return passed_.at(rank); }
   // The best of all that were visited, expanded or not, whether they pass or not.
   std::size_t n_waiting() const { return waiting_.size(); }

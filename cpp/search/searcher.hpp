@@ -11,6 +11,7 @@
 
 #include "kernels/rows.hpp"
 #include "search/beam_search.hpp"
+#include "search/entry_table.hpp"
 #include "search/graph.hpp"
 #include "search/nearest.hpp"
 #include "search/queries.hpp"
@@ -35,6 +36,7 @@ struct Limits {
   std::size_t beam = 0;     // beam width; 0 for unlimited
   std::size_t rerank = 0;   // vertices reranked by true distance; 0 where scores are exact
   float slack = -1;         // walk up to 1 + slack times the k-th best distance; negative: no limit
+  const StopRule* rule = nullptr;  // ends walks in place of the slack; not under a filter
 
   // Under a filter:
   bool is_budgeted = false;     // whether scores of a walk and of a scan together are bounded
@@ -78,10 +80,12 @@ class Searcher {
   std::optional<Rows> projection;  // rows of the query matrix; none for the identity
   const float* centre = nullptr;   // subtracted from queries in the routing space; null for 0
   std::optional<Rows> original;    // for reranking; none where routing scores are exact
-  std::size_t dim = 0;             // of queries
-  std::size_t routing_dim = 0;     // of queries in the routing space
-  float origin = 0;                // score + origin·|q|²/2 is proportional to the squared distance
-  bool is_cosine = false;          // queries are scaled to length 1, and 1 is added to scores
+  const EntryTable* entry_table = nullptr;  // null to start at the entry points of the graph
+  std::size_t max_entry_cost = 0;           // most scores that finding entry points is worth
+  std::size_t dim = 0;                      // of queries
+  std::size_t routing_dim = 0;              // of queries in the routing space
+  float origin = 0;        // score + origin·|q|²/2 is proportional to the squared distance
+  bool is_cosine = false;  // queries are scaled to length 1, and 1 is added to scores
 
   void search(const float* queries, std::size_t n, const Limits& limits, std::size_t n_threads,
               const Answers& answers, Pulse& pulse) const {
@@ -111,6 +115,7 @@ class Searcher {
     std::vector<VertexId> ids;
     std::vector<float> scores;
     Nearest nearest;
+    EntryScratch entry;
   };
 
   // Not inlined, so that the thread-local address is looked up once per query, not at every use.
@@ -129,30 +134,46 @@ class Searcher {
     Pulse& pulse;
   };
 
-  template <class Frontier, class Tracer, class Gate = Everything>
+  template <class Frontier, class Tracer, class Gate = Everything, class Stop = ByLimits>
   struct Lane {
     QueryScratch& scratch;
     Frontier& frontier;
+    const std::size_t budget;
     Scorer scorer;
-    Walk<Frontier, Tracer, Gate> walk;
+    Walk<Frontier, Tracer, Gate, Stop> walk;
 
     Lane(const Searcher& searcher, const float* routed, std::size_t beam, const Limits& limits,
-         Tracer& tracer, QueryScratch& own, const Gate& gate = {})
+         Tracer& tracer, QueryScratch& own, const Gate& gate = {}, const Stop& stop = {})
         : scratch(own),
           frontier(own.walk.frontier<Frontier>()),
+          budget(limits.routing + (limits.is_budgeted ? 0 : searcher.max_entry_cost)),
           scorer(searcher.routing, routed, &own.codes),
-          walk(searcher.graph, scorer, frontier, tracer, limits.routing, own.walk,
-               searcher.slack_of(limits, routed), gate) {
+          walk(searcher.graph, scorer, frontier, tracer, budget, own.walk,
+               searcher.slack_of(limits, routed), gate, stop) {
       frontier.reset(beam);
+    }
+
+    // Starts at the entry points of the query's cluster if the budget allows to find them, and at
+    // the first of the graph.
+    void start(const Searcher& searcher) {
+      const EntryTable* const table = searcher.entry_table;
+      if (Gate::kLooks || table == nullptr || searcher.max_entry_cost >= budget) {
+        walk.start();
+        return;
+      }
+      scorer.charge(table->find(scratch.query.data(), searcher.routing_dim, scratch.entry));
+      std::vector<VertexId>& entries = scratch.entry.entries;
+      entries.push_back(load_id(searcher.graph.entries));
+      walk.start_at(entries.data(), entries.size());
     }
   };
 
   // Walks with several queries in turns, from start to end.
   template <class Lane>
-  static void walk_abreast(std::optional<Lane>* lanes, std::size_t n_lanes, Pulse& pulse) {
+  void walk_abreast(std::optional<Lane>* lanes, std::size_t n_lanes, Pulse& pulse) const {
     std::size_t walking[kAbreast];
     for (std::size_t i = 0; i < n_lanes; ++i) {
-      lanes[i]->walk.start();
+      lanes[i]->start(*this);
       walking[i] = i;
     }
     for (std::size_t n = n_lanes, step = 1; n > 0; ++step) {
@@ -256,20 +277,38 @@ class Searcher {
     std::sort(best.begin(), best.end());
   }
 
+  // The slack of a search, that of a rule's first level if there is one.
+  Slack slack_of(const Limits& limits, const float* routed) const {
+    if (limits.rule == nullptr && limits.slack < 0) return {};
+    float square = 0;
+    for (std::size_t j = 0; j < routing_dim; ++j) square += routed[j] * routed[j];
+    const float squared = (1 + limits.slack) * (1 + limits.slack);
+    const float factor = limits.rule != nullptr ? limits.rule->factors[limits.rule->first]
+                                                : std::min(squared, kLargest);
+    return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
+  }
+
  private:
+  static constexpr float kLargest = std::numeric_limits<float>::max();  // inf · 0 would be NaN
+
   // Frontiers never need more room than there are vertices.
   template <class Tracer>
   void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
-    if (limits.beam == 0) {
+    if (limits.rule != nullptr) {
+      walk_by_rule(batch, limits, answers);
+    } else if (limits.beam == 0) {
       walk<HeapFrontier>(batch, graph.bottom.n, limits, answers);
-      return;
-    }
-    const std::size_t beam = std::max({limits.beam, limits.k, limits.rerank});
-    if (beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0) {
+    } else if (const std::size_t beam = widest(limits);
+               beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0) {
       walk<SortedFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
     } else {
       walk<HeapFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
     }
+  }
+
+  // Vertices that the frontier of a search has room for.
+  static std::size_t widest(const Limits& limits) {
+    return std::max({limits.beam, limits.k, limits.rerank});
   }
 
   template <class Frontier, class Tracer>
@@ -281,24 +320,39 @@ class Searcher {
       const float* routed = prepare(batch.queries + i * dim, scratch[i]);
       lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i]);
     }
+    walk_and_finish(lanes, batch, limits, answers);
+  }
+
+  template <class Tracer>
+  void walk_by_rule(const Batch<Tracer>& batch, const Limits& limits,
+                    const Answers& answers) const {
+    QueryScratch* const scratch = own_scratch();
+    const StopRule& rule = *limits.rule;
+    const std::size_t beam = std::min(std::max(widest(limits), StopRule::kBeam), graph.bottom.n);
+    std::optional<Lane<SortedFrontier, Tracer, Everything, ByRule>> lanes[kAbreast];
+    for (std::size_t i = 0; i < batch.n; ++i) {
+      const float* routed = prepare(batch.queries + i * dim, scratch[i]);
+      const ByRule stop(rule.factors, rule.n_levels, rule.first, RuleJudge{&rule},
+                        scratch[i].walk.aside);
+      lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i], Everything{},
+                       stop);
+    }
+    walk_and_finish(lanes, batch, limits, answers);
+  }
+
+  template <class Lane, class Tracer>
+  void walk_and_finish(std::optional<Lane>* lanes, const Batch<Tracer>& batch, const Limits& limits,
+                       const Answers& answers) const {
     walk_abreast(lanes, batch.n, batch.pulse);
     for (std::size_t i = 0; i < batch.n; ++i) {
       const std::size_t at = batch.first + i;
+      QueryScratch& scratch = lanes[i]->scratch;
       answers.n_routing[at] = static_cast<std::int32_t>(lanes[i]->scorer.n_computed());
       answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
       answers.n_looked[at] = 0;
-      lanes[i]->frontier.best(n_taken(limits, answers), scratch[i].walk.best);
-      finish(scratch[i], scratch[i].walk.best, limits, at, answers);
+      lanes[i]->frontier.best(n_taken(limits, answers), scratch.walk.best);
+      finish(scratch, scratch.walk.best, limits, at, answers);
     }
-  }
-
-  Slack slack_of(const Limits& limits, const float* routed) const {
-    if (limits.slack < 0) return {};
-    float square = 0;
-    for (std::size_t j = 0; j < routing_dim; ++j) square += routed[j] * routed[j];
-    const float factor = std::min((1 + limits.slack) * (1 + limits.slack),
-                                  std::numeric_limits<float>::max());  // inf · 0 would be NaN
-    return {limits.k, std::max(limits.k, limits.rerank), factor, 0.5f * origin * square};
   }
 };
 

@@ -128,6 +128,23 @@ class Store:
         Slots with changed lists, and slots with new vectors or labels, since the last call.
         """
 
+N_STOP_FEATURES: int = 9
+
+N_STOP_TERMS: int = 55
+
+class StopRule:
+    """A learned rule by which walks end."""
+
+    def __init__(self, factors: Sequence[float], centre: Sequence[float], scale: Sequence[float], weights: Sequence[float], threshold: float, first: int) -> None:
+        """
+        factors: of squared distances, by level; weights: 1, features, products of two.
+        """
+
+def record_walks(searcher: Searcher, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], factors: Sequence[float], k: int, rerank: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32]]:
+    """
+    Walk with queries [n, dim] from level to level, and return at each: features [n, n_levels, N_STOP_FEATURES], vectors scored [n, n_levels], and the max(k, rerank) best vertices [n, n_levels, n_best].
+    """
+
 class Filter:
     """Which vertices may be answers."""
 
@@ -140,17 +157,25 @@ class Filter:
     def count(self) -> int:
         """Number of vertices whose bit is set."""
 
+class EntryTable:
+    """Entry points that depend on the query."""
+
+    def __init__(self, rows: Rows, *, first: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], clusters: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], coordinates: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None) -> None:
+        """
+        rows: centroids of groups, then of the clusters of every group; first: row of each group's first cluster, and the end; clusters: cluster of each row after the groups; vertices: entry points of each cluster, or −1. All of it is trusted.
+        """
+
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, original: Rows | None, store: Store | None = None) -> None: ...
+    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, original: Rows | None, entries: EntryTable | None = None, store: Store | None = None) -> None: ...
 
 class Plan:
     """A search with fixed limits, labels and threads."""
 
-    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, is_budgeted: bool = False, *, way: str = 'any', n_work: int = 0, scan_rerank: int = 0, sieve: tuple[int, int, float, int] | None = None) -> None:
+    def __init__(self, searcher: Searcher, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, k: int, routing: int, beam: int, rerank: int, slack: float, n_threads: int, is_budgeted: bool = False, *, way: str = 'any', n_work: int = 0, scan_rerank: int = 0, sieve: tuple[int, int, float, int] | None = None, rule: StopRule | None = None) -> None:
         """
-        The last five matter under filters only. sieve: beam, rerank, slack and n_work of walks through what does not pass.
+        is_budgeted to sieve matter under filters only. sieve: beam, rerank, slack and n_work of walks through what does not pass. rule: ends walks without a filter in place of the slack.
         """
 
     def search(self, queries: Annotated[NDArray[numpy.float32], dict(order='C', device='cpu', writable=False)], filters: Sequence[Filter] = []) -> tuple[NDArray[numpy.int64], NDArray[numpy.float32], NDArray[numpy.int32]]:
@@ -186,6 +211,11 @@ def pruned_lists(*, rows: Rows, candidates: Annotated[NDArray[numpy.int32], dict
 
 def mutual_lists(*, rows: Rows, lists: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], alpha: float, n_threads: int) -> NDArray[numpy.int32]:
     """Add reverse edges to lists [n, degree], and prune those that overflow."""
+
+def lacking_edges(graph: Graph, *, rows: Rows, nearest: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_threads: int) -> NDArray[numpy.int32]:
+    """
+    Edges [m, 2] by which the nearest neighbours [n, depth] of each query would all reach each other, query by query.
+    """
 
 class Inserter:
     """Inserts vertices into lists that others may be searching."""

@@ -21,19 +21,19 @@ from l2route.graph.build import (
 )
 from l2route.graph.entry import Entry
 from l2route.graph.graph import Graph
-from l2route.rewiring.refine import ALPHA, N_CANDIDATES
 from l2route.search.base import BaseVectors
 from l2route.search.codes import Compression
 from l2route.search.drift import Drift
-from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
-from l2route.search.validation import Validation, warn_of_doubts
+from l2route.search.validation import Validation
 from l2route.state import changes
 from l2route.state.build import build_state
+from l2route.state.calibrating import Calibrating
 from l2route.state.changing import Changing, checked_ids
 from l2route.state.current import Current
 from l2route.state.info import info
 from l2route.state.persist import arrays_of, meta_of, read_state, state_of
+from l2route.state.refining import Refining
 from l2route.state.saves import save
 from l2route.state.searching import Searching
 from l2route.state.snapshot import empty_state, living_state
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.report import Report
 
 
-class RoutingIndex(Searching, Changing, Explaining):
+class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
     """A similarity graph over vectors that answers queries.
 
     Any number of threads may search, also while another thread changes the index. Searches see it
@@ -185,10 +185,12 @@ class RoutingIndex(Searching, Changing, Explaining):
         Validation queries are held out from the distinct queries of the log. One half of them
         selects the best training state. On the other half the learned space must be better, with a
         confidence of 99%, than the plain space of its dimension, the original vectors and the
-        current default space, at the budget or the recall that is the training target. If it is
-        not, or if there are too few queries to tell, the index keeps its spaces and the report says
-        why. A learned space that is kept replaces an earlier one, compressed or not. Up to 2,000
-        validation queries are kept in the index, as by `validate_with`.
+        current default space, at the budget or the recall that is the training target. By default
+        the targets are several budgets, for one answer and for ten: their average has to be better,
+        and none may have lost more than half a point of recall. If it is not, or if there are too
+        few queries to tell, the index keeps its spaces and the report says why. A learned space
+        that is kept replaces an earlier one, compressed or not. Up to 2,000 validation queries are
+        kept in the index, as by `validate_with`.
 
         Args:
             queries: training queries [n_queries, dim], distributed like those of later searches.
@@ -253,32 +255,6 @@ class RoutingIndex(Searching, Changing, Explaining):
         """
         self._current.change(lambda old: changes.compressed(old, routing, vectors, space, inlined))
 
-    def refine(
-        self,
-        *,
-        degree: int | None = None,
-        n_candidates: int = N_CANDIDATES,
-        alpha: float = ALPHA,
-        n_threads: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        """Choose new neighbours for every vertex, so that searches need fewer distances.
-
-        Candidates are the vertices that a search finds nearest, and the present neighbours; see
-        `l2route.rewiring.refine`. Refine before learning: a learned space is valid for one graph
-        only. Settings and losses are dropped.
-
-        Args:
-            degree: maximum number of neighbours, at least 2; by default as now.
-            n_candidates: number of nearest vertices among the candidates.
-            alpha: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c); at
-                least 1, at which the fewest are kept.
-            n_threads: threads; 0 for all cores. The graph is the same for any number.
-            progress: called with vertices done and in total while candidates are searched.
-        """
-        chosen = (degree, n_candidates, alpha, n_threads, progress)
-        self._current.change(lambda state: changes.refined(state, *chosen))
-
     def relabel(self, ids: object) -> None:
         """Give the vectors other ids, in the order of `ids` and of the rows of `base`.
 
@@ -294,42 +270,6 @@ class RoutingIndex(Searching, Changing, Explaining):
         Answers keep their ids: they become labels if there are none.
         """
         self._current.change(changes.renumbered)
-
-    def validate_with(self, queries: object) -> None:
-        """Keep the first 2,000 queries, with their true neighbours, to measure settings on.
-
-        `learn` keeps some of its own. Settings measured before are dropped.
-        """
-
-        def validated(state: IndexState) -> IndexState:
-            validation = Validation.of(state.base, queries)
-            warn_of_doubts(validation, state.base)
-            return changes.validated(state, validation)
-
-        self._current.change(validated)
-
-    def setting(
-        self, recall: float, k: int = 10, *, space: str | None = None, n_threads: int = 0
-    ) -> Setting:
-        """Find the cheapest limits, by beam width or by slack, that reach a recall@k.
-
-        Measured on the validation queries once, and again when vectors of more than a tenth of the
-        index have been added or deleted; `save` keeps the result.
-
-        Args:
-            recall: recall@k to reach, in (0, 1].
-            k: answers per query.
-            space: name of the space to route in; by default the last of `spaces`.
-            n_threads: threads to measure with; 0 for all cores.
-        """
-        state = self._current.state
-        return self._current.setting(state, state.searcher(space), recall, k, n_threads)
-
-    def keep(self, setting: Setting) -> None:
-        """Keep a setting measured elsewhere, for searches with its recall, k and space."""
-        state = self._current.state
-        state.searcher(setting.space)  # refuses a space that the index does not have
-        self._current.add_setting(state, setting)
 
     def drift(self) -> list[Drift]:
         """Measure on the validation queries whether to encode or learn again; `info` keeps it.

@@ -91,9 +91,9 @@ def test_build_with_queries_is_ready_to_serve(workdir: Path, run: Run) -> None:
     code, out, _ = run(f"{line} --json")
     assert code == 0
     facts = json.loads(out)
-    assert [step["name"] for step in facts["steps"]][-1] == "compress"
+    assert [step["name"] for step in facts["steps"]][-1] == "stop"
     assert facts["index"]["n_vertices"] == 400
-    assert facts["learned"]["k"] == 5
+    assert facts["learned"]["reached"][0]["goal"]["k"] == 5
     (kept,) = json.loads(run("info served.l2r --json")[1])["settings"]
     assert kept == facts["setting"]
     code, _, err = run("search served.l2r --queries data.npz:query -k 5 --recall 0.9")

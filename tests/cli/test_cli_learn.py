@@ -41,3 +41,24 @@ def test_learn(workdir: Path, run: Run) -> None:
     (row,) = json.loads(run(f"{evaluate} --space original")[1])["rows"]
     assert row["method"] == "original"
     assert "validation" in run(f"{line} -o other.l2r")[1]
+
+
+def test_learn_for_several_budgets(workdir: Path, run: Run) -> None:
+    """Budgets and k are separated by commas; the report has the recall of each of them."""
+    rng = np.random.default_rng(1)
+    np.save(workdir / "learn.npy", rng.normal(size=(300, 8)).astype(np.float32))
+    assert run(BUILD)[0] == 0
+    line = "learn words.l2r --queries learn.npy --steps 2 -o learned.l2r"
+    code, out, _ = run(f"{line} --budget 40,20,80 -k 1,5 --json")
+    assert code == 0
+    reached = json.loads(out)["reached"]
+    goals = [(each["goal"]["budget"], each["goal"]["k"]) for each in reached]
+    assert goals == [(20, 1), (20, 5), (40, 1), (40, 5), (80, 1), (80, 5)]
+    assert [each["goal"]["rerank"] for each in reached] == [8] * 6
+    code, out, _ = run(line)
+    assert code == 0
+    assert out.startswith("recall@1 of ")
+    assert all(f"at {budget}" in out for budget in (128, 256, 512))
+    code, _, err = run(f"{line} --budget 40,some")
+    assert code == 2
+    assert "expected whole numbers separated by commas, got '40,some'" in " ".join(err.split())

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import (
     TOLERANCE,
+    RecallSpread,
     first_hops,
     one_recall_at,
     paired_p_value,
@@ -322,3 +323,22 @@ def test_p_values_of_nothing_and_of_much() -> None:
     assert paired_p_value(np.ones(3)) == pytest.approx(1 / 8, abs=0.02)
     with pytest.raises(ValueError, match="expected finite gains"):
         paired_p_value(np.array([np.nan]))
+
+
+@given(st.lists(st.sampled_from([i / 10 for i in range(11)]), min_size=1, max_size=99))
+def test_a_spread_is_that_of_sorted_recalls(recalls: list[float]) -> None:
+    """The worst are the first twentieth of the sorted recalls; low ones are below 0.8."""
+    spread = RecallSpread.of(np.array(recalls))
+    n_worst = max(1, round(len(recalls) / 20))
+    assert spread.mean == pytest.approx(np.mean(recalls))
+    assert spread.worst == pytest.approx(np.mean(sorted(recalls)[:n_worst]))
+    assert spread.share_low == pytest.approx(np.mean([each in (0, *LOW) for each in recalls]))
+
+
+LOW = tuple(i / 10 for i in range(1, 8))
+
+
+def test_a_spread_of_nothing_is_refused() -> None:
+    """There is no spread without recalls."""
+    with pytest.raises(ValueError, match=r"recalls \[n >= 1\]"):
+        RecallSpread.of(np.zeros(0))

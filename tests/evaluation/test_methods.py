@@ -17,7 +17,7 @@ from l2route.evaluation.compare.protocol import Method, knob_for
 from l2route.reproduce.plan import EXPERIMENTS, read_experiment
 
 N, DIM, K = 400, 8, 10
-COUNTS = ("l2route", "l2route-learned", "l2route-pca64", "l2route-learned64")
+COUNTS = ("l2route", "l2route-log", "l2route-learned", "l2route-pca64", "l2route-learned64")
 COUNTS += ("faiss-hnsw", "annoy", "usearch")
 """Methods that count their distances."""
 
@@ -69,7 +69,8 @@ def test_every_method_reports_its_costs(entry: Entry) -> None:
     data = make_wide_data("l2")
     method = entry.make(0, 0.01)
     method.build(data)
-    assert (method.learn_seconds > 0) == ("learned" in entry.method)
+    learns = "learned" in entry.method or "log" in entry.method
+    assert (method.learn_seconds > 0) == learns
     size = method.n_bytes()
     assert (size is None) == (entry.method == "pynndescent")
     assert size is None or size > data.base.nbytes / 2  # half floats at least

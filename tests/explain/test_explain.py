@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from entry_tables import without_table
 from indexes import DIM, QUERIES, VALIDATION, VECTORS, built, with_everything
 from l2route.data.metrics import recall_per_query
 from l2route.data.truth import exact_neighbors
@@ -107,7 +108,7 @@ def test_each_hop_visits_neighbours_of_what_it_expands() -> None:
 @pytest.mark.parametrize("space", ["original", "original-int8"])
 def test_recall_so_far_is_that_of_a_search_that_ends_there(space: str) -> None:
     """After each hop, recall and cost are those of a search whose budget ends with the hop."""
-    index = with_everything()
+    index = without_table(with_everything())
     for query in QUERIES[:4]:
         found = index.explain(query, 5, budget=120, rerank=8, space=space)
         walk = found.walks[-1]
@@ -120,6 +121,31 @@ def test_recall_so_far_is_that_of_a_search_that_ends_there(space: str) -> None:
             assert walk.n_computed[hop] == pytest.approx(short.n_computed[0])
             recall = recall_per_query(short.distances, distances, 5)[0]
             assert walk.recalls[hop] == pytest.approx(recall), hop
+
+
+@pytest.mark.parametrize("space", ["original", "original-int8"])
+def test_finding_entry_points_is_part_of_the_cost(space: str) -> None:
+    """With entry points that depend on the query the same holds, where the budget allows them."""
+    index = with_everything()
+    table = index.graph.table
+    assert table is not None
+    most = len(table.groups) + table.members.shape[1]  # rows of the table, of all dimensions
+    rerank = 0 if space == "original" else 8
+    for query in QUERIES[:4]:
+        walk = index.explain(query, 5, budget=120, rerank=8, space=space).walks[-1]
+        n_checked = 0
+        for hop in range(walk.n_hops + 1):
+            budget = int(walk.n_computed[hop]) if rerank == 0 else int(walk.n_visited[hop]) + most
+            if budget <= most:
+                continue
+            short = index.search(query, 5, budget=budget, rerank=rerank or None, space=space)
+            n_checked += 1
+            if rerank == 0:
+                assert short.n_computed[0] == walk.n_computed[hop]
+                assert short.n_hops[0] == hop
+        assert n_checked > 3
+        whole = index.search(query, 5, budget=120, rerank=8, space=space)
+        assert walk.cost == pytest.approx(whole.n_computed[0])
 
 
 def test_walks_share_their_limits() -> None:

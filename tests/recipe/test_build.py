@@ -19,7 +19,7 @@ from l2route.search import calibrate
 from l2route.search.validation import CalibrationWarning
 
 Vectors = NDArray[np.float32]
-STEPS = ["build", "learn", "renumber", "compress"]
+STEPS = ["build", "edges", "entries", "learn", "renumber", "compress", "stop"]
 
 
 def draw(n: int, dim: int = 24, seed: int = 0) -> Vectors:
@@ -68,8 +68,8 @@ def test_the_report_is_a_table_and_facts() -> None:
     lines = str(report).splitlines()
     assert "recall@5 of 0.95" in lines[0]
     assert lines[1].split()[0] == "step"
-    assert [line.split()[0] for line in lines[2:6]] == STEPS
-    assert len({len(line) for line in lines[1:6]}) == 1
+    assert [line.split()[0] for line in lines[2:9]] == STEPS
+    assert len({len(line) for line in lines[1:9]}) == 1
     facts = json.loads(json.dumps(report.facts()))
     assert facts["n_distinct"] == 250
     assert facts["steps"][-1]["cost"]["bytes_read"] > 0
@@ -127,11 +127,12 @@ def test_queries_that_are_base_vectors_are_told() -> None:
 
 
 def test_what_is_not_learned_leaves_all_queries_to_measure_on() -> None:
-    """Costs are measured on the queries held out from training, or on all if it is not used."""
+    """Costs are measured on queries held out, or on all if nothing of the log is used."""
     index, report = l2route.build(draw(500), draw(240, seed=1), minutes=0.02)
     assert report.learned is not None
     n_held_out = report.learned.n_choosing + report.learned.n_confirming
-    assert report.n_measured == (n_held_out if report.learned.is_better else 240)
+    is_refined = any(note_of(report, step).endswith(": kept") for step in ("edges", "entries"))
+    assert report.n_measured == (n_held_out if report.learned.is_better or is_refined else 240)
     assert ("learned" in index.spaces[-1].name) == report.learned.is_better
     assert str(report.learned) == note_of(report, "learn")
     _, report = l2route.build(draw(500), draw(240, seed=1), minutes=0)
@@ -256,7 +257,8 @@ def test_without_torch_nothing_is_learned(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(builtins, "__import__", no_training)
     index, report = l2route.build(draw(500), draw(250, seed=1))
     assert "train" in note_of(report, "learn")
-    assert report.n_measured == 250
+    is_refined = any(note_of(report, step).endswith(": kept") for step in ("edges", "entries"))
+    assert report.n_measured == (83 if is_refined else 250)
     assert index.search(draw(3), 10, recall=0.95).ids.shape == (3, 10)
 
 
@@ -290,3 +292,30 @@ def test_vectors_have_the_given_ids() -> None:
     assert sorted(index) == sorted(ids.tolist())
     with pytest.raises(ValueError, match="expected distinct ids, got 5 repeated"):
         l2route.build(base, ids=np.full(300, 5))
+
+
+def test_it_learns_when_walks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With queries beside those that validate a rule is learned; the report has the worst 5%."""
+    monkeypatch.setattr("l2route.recipe.builder.N_KEPT", 200)
+    monkeypatch.setattr(l2route.RoutingIndex, "learn", lambda *_, **__: pytest.fail("too long"))
+    monkeypatch.setattr("l2route.recipe.builder.Builder._learn", lambda *_: "skipped")
+    base = draw(1500)
+    index, report = l2route.build(base, draw(750, seed=1), minutes=0.01, recall=0.9)
+    assert index.info()["rules"] == [{"space": "original-int8", "k": 10}]
+    assert "learned rule" in note_of(report, "stop")
+    cost = report.steps[-1].cost
+    assert cost is not None
+    assert 0 < cost.worst_recall <= cost.recall
+    assert "worst 5%" in str(report)
+    assert "below 0.8 for" in str(report)
+    assert recall_of(index, base, "l2", 10, 0.9) == pytest.approx(0.9, abs=0.05)
+
+
+def test_costs_of_all_steps_are_of_the_recall() -> None:
+    """Also where walks end by a learned rule, in an index whose vertices were renumbered."""
+    base, log = draw(3000), draw(3500, seed=1)
+    _, report = l2route.build(base, log, minutes=0.05)
+    for step in report.steps:
+        assert step.cost is not None
+        assert 0.94 <= step.cost.recall <= 1, step
+    assert "skipped" not in note_of(report, "stop")

@@ -81,6 +81,7 @@ NEEDS_VECTORS: dict[str, Callable[[RoutingIndex], Any]] = {
     "drift": lambda index: index.drift(),
     "explain": lambda index: index.explain(QUERIES[0]),
     "learn": lambda index: index.learn(VECTORS),
+    "learn_stopping": lambda index: index.learn_stopping(VECTORS),
     "refine": lambda index: index.refine(),
     "relabel": lambda index: index.relabel([]),
     "renumber": lambda index: index.renumber(),

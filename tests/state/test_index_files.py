@@ -109,6 +109,8 @@ def set_layer(vertices: list[int]) -> Edit:
 
 
 FLOATS = (
+    "entry_groups",
+    "entry_centroids",
     *("vectors", "space0_rows", "space0_matrix", "space1_rows", "space1_bias", "space2_lowest"),
     *("space2_steps", "space2_centre", "space2_bias", "validation_queries"),
 )

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from entry_tables import with_table
 from fuzzing import EFFORT
 from l2route import load
 from l2route.index import RoutingIndex
@@ -134,6 +135,12 @@ class Living(RuleBasedStateMachine):
         """Give the index a space whose vectors depend on those of neighbours."""
         if not any(space.name.startswith("learned") for space in self.index.spaces):
             self.index = with_learned_space(self.index)
+
+    @precondition(lambda self: self.size > 1)
+    @rule(seed=SEEDS)
+    def enter(self, seed: int) -> None:
+        """Give the index entry points that depend on the query."""
+        self.index = with_table(self.index, seed)
 
     @precondition(lambda self: self.size > 1)
     @rule(change=st.sampled_from(["refine", "renumber", "int8", "float16", "validate"]))

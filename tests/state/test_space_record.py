@@ -73,7 +73,9 @@ def test_a_damaged_vertex_map_is_refused() -> None:
     """A kind that is not known, an array that is missing or of another type: the error names it."""
     space = unencoded_space(len(INDEX), 12)
     entry, arrays = entry_of_space(space), arrays_of_space(0, space)
-    with pytest.raises(ValueError, match=r"expected a vertex map projection or filter, got"):
+    with pytest.raises(
+        ValueError, match=r"expected a vertex map projection, linear or filter, got"
+    ):
         space_of(0, entry | {"vertex_map": "magic"}, arrays)
     for name in ("axes", "constant", "shift"):
         without = {key: each for key, each in arrays.items() if key != f"space0_filter_{name}"}

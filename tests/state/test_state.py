@@ -231,7 +231,7 @@ def test_a_setting_is_kept_where_it_was_measured(
         may_end.set()
         setting = future.result()
     settings = index._current.state.settings
-    assert (settings.get((space, 4, 0.6, 1.0)) is setting) == is_kept
+    assert (settings.get((space, 4, 0.6, 1.0, "mean")) is setting) == is_kept
 
 
 def test_a_setting_found_during_a_change_is_not_lost(
@@ -247,8 +247,8 @@ def test_a_setting_found_during_a_change_is_not_lost(
 
     monkeypatch.setattr(changes, "compressed", slowly)
     index.compress("int8")
-    assert ("original", 4, 0.6, 1.0) in index._current.state.settings
-    assert ("original", 5, 0.9, 1.0) in index._current.state.settings
+    assert ("original", 4, 0.6, 1.0, "mean") in index._current.state.settings
+    assert ("original", 5, 0.9, 1.0, "mean") in index._current.state.settings
 
 
 @pytest.mark.parametrize("change", CHANGES)

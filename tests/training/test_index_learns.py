@@ -160,9 +160,7 @@ def test_a_query_map_that_is_not_affine_is_refused(index: RoutingIndex) -> None:
 
 def test_bad_queries_are_refused(index: RoutingIndex) -> None:
     """Too few queries, or of another dimension, are refused before any work."""
-    with pytest.raises(
-        ValueError, match="expected at least 20 distinct training queries, got 1 among 50"
-    ):
+    with pytest.raises(ValueError, match="expected at least 20 distinct queries, got 1 among 50"):
         index.learn(np.ones((50, 50)))
     with pytest.raises(ValueError, match=r"expected queries \[\*, 50\], got \[\*, 3\]"):
         index.learn(np.ones((50, 3)))

@@ -12,9 +12,10 @@ from l2route.training.options import (
     COUNTS,
     FINITE,
     LEAST,
+    SEVERAL,
+    Goal,
     LearnKeywords,
     LearnOptions,
-    Spending,
     with_keywords,
 )
 from learning import OPTIONS, words
@@ -38,6 +39,11 @@ NAMES = [each.name for each in fields(LearnOptions)]
         ({"k": 9}, r"expected k in \[1, 8\], the rerank, got 9"),
         ({"rerank": 96}, "expected rerank below the budget, 96, got 96"),
         ({"recall": 0.9}, "expected a recall, or else budget and rerank, got both"),
+        ({"budget": (96, 8)}, "expected rerank below the budget, 8, got 8"),
+        ({"budget": (96, 0)}, "expected budget of at least 1, got 0"),
+        ({"budget": ()}, r"expected budget of at least one number, got \(\)"),
+        ({"k": (1, 9)}, r"expected k in \[1, 8\], the rerank, got 9"),
+        ({"budget": None, "rerank": None, "recall": 0.9, "k": (1, 2)}, r"expected one k with a"),
     ],
 )
 def test_bad_options_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -48,22 +54,51 @@ def test_bad_options_are_refused(changes: dict[str, Any], message: str) -> None:
 
 def test_ranges_are_of_options() -> None:
     """Every name in a table of ranges is a field."""
-    assert {*COUNTS, *LEAST, *ABOVE_ZERO, *FINITE} <= set(NAMES)
+    assert {*COUNTS, *SEVERAL, *LEAST, *ABOVE_ZERO, *FINITE} <= set(NAMES)
 
 
 @pytest.mark.parametrize(
-    ("given", "spending"),
+    ("given", "goals"),
     [
-        ({}, Spending(256, 8)),
-        ({"k": 10}, Spending(256, 10)),
-        ({"k": 3}, Spending(256, 8)),
-        ({"k": 3, "rerank": 3}, Spending(256, 3)),
-        ({"budget": np.int64(100)}, Spending(100, 8)),
+        ({"budget": 256}, [Goal(256, 12, 1)]),
+        ({"budget": 256, "k": 10}, [Goal(256, 25, 10)]),
+        ({"budget": 512}, [Goal(512, 25, 1)]),
+        ({"budget": 512, "k": 60}, [Goal(512, 60, 60)]),
+        ({"budget": 256, "k": 3, "rerank": 3}, [Goal(256, 3, 3)]),
+        ({"budget": np.int64(100)}, [Goal(100, 8, 1)]),
+        ({"budget": [100]}, [Goal(100, 8, 1)]),
+        ({"budget": 100, "k": (10, 1)}, [Goal(100, 8, 1), Goal(100, 10, 10)]),
+        ({"k": 3}, [Goal(128, 12, 3), Goal(256, 25, 3), Goal(512, 51, 3)]),
+        (
+            {"budget": np.array([200, 50, 200])},
+            [Goal(50, 8, 1), Goal(50, 10, 10), Goal(200, 10, 1), Goal(200, 20, 10)],
+        ),
+        (
+            {"budget": (50, 100), "rerank": 12},
+            [Goal(50, 12, 1), Goal(50, 12, 10), Goal(100, 12, 1), Goal(100, 12, 10)],
+        ),
     ],
 )
-def test_budget_and_rerank_have_defaults(given: dict[str, Any], spending: Spending) -> None:
-    """By default the budget is 256 and the rerank max(8, k)."""
-    assert LearnOptions(**given).spending == spending
+def test_goals_are_every_k_within_every_budget(given: dict[str, Any], goals: list[Goal]) -> None:
+    """By default a tenth of the budget is reranked, or a 20th, and several budgets have two k."""
+    assert list(LearnOptions(**given).goals) == goals
+
+
+def test_default_budgets_pay_for_the_projection() -> None:
+    """They are at least twice the cost of projection and rerank; given ones stay as they are."""
+    options = LearnOptions()
+    assert options.fitted(100, 1000).budgets == options.budgets == (128, 256, 512)
+    assert replace(options, dim=100).fitted(100, 1000).budgets == (128, 256, 512)
+    assert replace(options, dim=120).fitted(384, 1000).budgets == (264, 512)
+    assert replace(options, dim=256).fitted(384, 1000).goals == (
+        Goal(536, 26, 1),
+        Goal(536, 53, 10),
+    )
+    assert replace(options, dim=120, budget=(128, 256)).fitted(384, 1000).budgets == (128, 256)
+    assert options.fitted(100, 9).ks == (1,)
+    fitted = replace(options, dim=120).fitted(384, 1000)
+    assert fitted.fitted(384, 1000) == fitted
+    assert LearnOptions(recall=0.9).fitted(100, 1000).ks == (1,)
 
 
 def test_keywords_are_the_fields() -> None:

@@ -37,7 +37,7 @@ def test_learning_on_hnsw_descends_through_its_layers() -> None:
     assert index.graph.upper
     flat = replace(problem, graph=index.graph.entered_at(index.graph.entries))
     descending, walking = (
-        each.recalls(original_space(index.base), OPTIONS.spending, CONFIRMING).mean()
+        each.recalls(original_space(index.base), OPTIONS.goals[0], CONFIRMING).mean()
         for each in (problem, flat)
     )
     assert report.plain == descending != walking
@@ -96,7 +96,7 @@ def test_other_objectives_run(problem: Problem, objective: Any) -> None:
     assert all(np.isfinite(event.routing) and np.isfinite(event.topk) for event in events)
 
 
-@pytest.mark.parametrize("more", [{}, {"k": 5, "recall": 0.8}, {"model": "ffn"}])
+@pytest.mark.parametrize("more", [{}, {"k": 5, "recall": 0.8}, {"model": "ffn", "budget": 256}])
 def test_minutes_are_kept(index: RoutingIndex, more: dict[str, Any]) -> None:
     """Set-up, steps, choosing and confirming end at the time limit, or soon after."""
     fresh = RoutingIndex(index.base, index.graph)

@@ -137,7 +137,7 @@ def test_targets_and_recall_are_of_the_k_nearest(index: RoutingIndex) -> None:
     space = original_space(index.base)
     queries = problem.validation.queries
     found = Searcher(index.graph, space, index.base).search(
-        queries, 3, limits=Limits(OPTIONS.spending.budget)
+        queries, 3, limits=Limits(OPTIONS.goals[0].budget)
     )
     true = exact_neighbors(index.base.vectors(), queries, 100).ids
     np.testing.assert_array_equal(problem.validation.neighbors, true)
@@ -145,7 +145,7 @@ def test_targets_and_recall_are_of_the_k_nearest(index: RoutingIndex) -> None:
         [len(set(a) & set(b)) / 3 for a, b in zip(found.ids, true[:, :3], strict=True)]
     )
     for part in (CHOOSING, CONFIRMING):
-        np.testing.assert_allclose(problem.recalls(space, options.spending, part), shares[part])
+        np.testing.assert_allclose(problem.recalls(space, options.goals[0], part), shares[part])
     assert len(shares[CHOOSING]) == len(shares[CONFIRMING]) == 100
     with pytest.raises(ValueError, match="expected k of at most 2000, got 2001"):
         pose_on(index, draw(1000, 1), replace(OPTIONS, k=2001, rerank=2001, budget=3000))
@@ -172,10 +172,10 @@ def test_targets_fit_the_memory_for_hops(index: RoutingIndex) -> None:
 def test_hubs_are_visited_often(index: RoutingIndex) -> None:
     """Hubs are the vertices with at least `visits_per_weight` visits per epoch and weight."""
     problem = pose_on(index, draw(1000, 1), OPTIONS)
-    hubs = find_hubs(problem, OPTIONS, OPTIONS.spending)
+    hubs = find_hubs(problem, OPTIONS, OPTIONS.goals)
     searcher = Searcher(problem.graph, original_space(problem.base), problem.base)
     sample = problem.train[:N_SAMPLED]
-    trace = searcher.search(sample, 1, limits=Limits(OPTIONS.spending.budget), trace=True).trace
+    trace = searcher.search(sample, 1, limits=Limits(OPTIONS.goals[0].budget), trace=True).trace
     assert trace is not None
     passing = np.zeros(2000)
     for query in range(len(sample)):
@@ -184,7 +184,7 @@ def test_hubs_are_visited_often(index: RoutingIndex) -> None:
     assert 5 < len(hubs) < 200
     np.testing.assert_array_equal(hubs, np.flatnonzero(per_weight >= OPTIONS.visits_per_weight))
     none = replace(OPTIONS, visits_per_weight=np.inf)
-    assert not len(find_hubs(problem, none, OPTIONS.spending))
+    assert not len(find_hubs(problem, none, OPTIONS.goals))
     assert 0 in hubs
 
 

@@ -30,17 +30,13 @@ from l2route.evaluation.plots import plot_recall_against_distances
 from l2route.index import RoutingIndex
 from l2route.interop.hnswlib_import import from_hnswlib
 from l2route.recipe.build import build
+from l2route.search.space import rerank_within
 
 K = 10
 """Answers per query."""
-BUDGETS = (256, 512, 1024)
-"""Distance computations per query that methods are compared at."""
-LEARNED_BUDGET = 512
-"""Budget that routing is learned for."""
-RERANK_SHARE = 16
-"""A learned search spends 1 / RERANK_SHARE of its budget on reranking. On validation queries cut
-from the training words, recall@10 at 256, 512 and 1,024 is 0.565, 0.773 and 0.892 with 8; 0.576,
-0.781 and 0.897 with 12; 0.572, 0.781 and 0.898 with 16; 0.531, 0.767 and 0.894 with 24."""
+BUDGETS = (128, 256, 512)
+"""Distance computations per query that methods are compared at, and that one space is learned for.
+"""
 DEGREE = 16
 """Degree of the paper's graph, which is not refined, and of hnswlib's beside it (M = 8)."""
 SERVED_DEGREE = 32
@@ -169,9 +165,8 @@ def _compare_at_equal_cost(
     with learning_bars() as (progress, on_event):
         report = index.learn(
             data.learn,
-            k=K,
-            budget=LEARNED_BUDGET,
-            rerank=LEARNED_BUDGET // RERANK_SHARE,
+            budget=BUDGETS,
+            k=(1, K),
             steps=steps,
             seed=seed,
             progress=progress,
@@ -197,7 +192,6 @@ def _routed(judge: Judge, index: RoutingIndex, method: str, budget: int) -> Poin
     plan = index.plan(
         K,
         budget=budget,
-        rerank=None if is_plain else budget // RERANK_SHARE,
         space="original" if is_plain else None,
         n_threads=1,
     )
@@ -316,8 +310,8 @@ def _losses(points: Sequence[Point]) -> list[str]:
         if recalls.get(("learned", budget), 1.0) < recalls.get(("hnswlib", budget), 0.0)
     ]
     return to_hnswlib + [
-        f"at {budget} learning loses: it was learned for {LEARNED_BUDGET}, and spends "
-        f"{budget // RERANK_SHARE} of {budget} distances on reranking, a plain search none"
+        f"at {budget} learning loses: it spends {rerank_within(budget, K)} of {budget} distances "
+        "on reranking, a plain search none"
         for budget in BUDGETS
         if recalls.get(("learned", budget), 1.0) < recalls["plain", budget]
     ]

@@ -2,10 +2,10 @@
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, signature
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -28,7 +28,7 @@ def with_fields(
             name,
             Parameter.KEYWORD_ONLY,
             default=getattr(defaults, name),
-            annotation=Annotated[types[name], typer.Option(flag, help=helps[name])],
+            annotation=_annotation(types[name], flag, helps[name]),
         )
         for name, flag in offered.items()
     ]
@@ -47,6 +47,24 @@ def with_fields(
         return run
 
     return decorate
+
+
+def _annotation(kind: Any, flag: str, text: str) -> Any:
+    """The option of a field; one that may have several numbers takes them separated by commas."""
+    if Sequence[int] not in get_args(kind):
+        return Annotated[kind, typer.Option(flag, help=text)]
+    option = typer.Option(flag, help=text, parser=_counts, metavar="INTEGER[,…]")
+    return Annotated[int | None, option]
+
+
+def _counts(text: str) -> int | tuple[int, ...]:
+    """A number, or several separated by commas."""
+    try:
+        counts = tuple(int(part) for part in str(text).split(","))
+    except ValueError:
+        message = f"expected whole numbers separated by commas, got {text!r}"
+        raise typer.BadParameter(message) from None
+    return counts[0] if len(counts) == 1 else counts
 
 
 @cache

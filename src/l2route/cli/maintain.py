@@ -11,7 +11,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from l2route.cli.options import Index, Json, OutInstead, Space, Threads, a_share, at_least
+from l2route.cli.options import (
+    Guaranteed,
+    Index,
+    Json,
+    OutInstead,
+    Space,
+    Threads,
+    a_share,
+    at_least,
+)
 from l2route.cli.progress import bar
 from l2route.files.formats import read_array
 from l2route.files.storage import check_target
@@ -19,6 +28,7 @@ from l2route.graph.report import report
 from l2route.index import RoutingIndex, load
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, check_refinement
 from l2route.search.codes import Compression
+from l2route.search.guarantee import check_guarantee
 
 
 @contextmanager
@@ -52,6 +62,7 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
         return
     graph, spaces = facts.pop("graph"), facts.pop("spaces")
     settings, losses = facts.pop("settings"), facts.pop("losses")
+    rules = facts.pop("rules")
     facts.pop("drifts")  # an index that was just loaded has none
     table = Table(show_header=False, box=None)
     for name, value in {**facts, **graph}.items():
@@ -60,6 +71,9 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
     table.add_row("spaces", "\n".join(map(_space, spaces)))
     if settings:
         table.add_row("settings", "\n".join(map(_setting, settings)))
+    if rules:
+        learned = "\n".join(f"{rule['space']}: k of {rule['k']}" for rule in rules)
+        table.add_row("stopping rules", learned)
     if losses:
         table.add_row("compression", "\n".join(map(_loss, losses)))
     Console().print(table)
@@ -68,37 +82,53 @@ def print_info(index: RoutingIndex, as_json: bool) -> None:
 def refine(
     index: Index,
     degree: Annotated[
-        int | None, typer.Option(help="Largest number of neighbours; by default as it is.")
+        int | None,
+        typer.Option(help="Largest number of neighbours; by default as it is, 32 more with a log."),
     ] = None,
     candidates: Annotated[
         int, typer.Option(help="Nearest vertices that neighbours are chosen from.")
     ] = N_CANDIDATES,
     alpha: Annotated[float, typer.Option(help="At least 1; larger keeps more neighbours.")] = ALPHA,
+    queries: Annotated[
+        str | None,
+        typer.Option(help="A query log: add edges and entry points that its queries lack."),
+    ] = None,
+    k: Annotated[int, typer.Option("-k", callback=at_least(1), help="Answers per query.")] = 10,
+    recall: Annotated[
+        float, typer.Option(callback=a_share, help="Recall@k at which a log has to pay.")
+    ] = 0.95,
     threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
 
-    Run it before `learn`. Settings and losses measured before are dropped; ids of answers
-    stay the same.
+    With --queries, neighbours stay, and edges and entry points from the query log are added, if
+    queries that are held out then score fewer vertices. Run it before `learn`. Settings and losses
+    measured before are dropped; ids of answers stay the same.
     """
-    check_refinement(degree, candidates, alpha, threads)
+    check_refinement(None if queries is not None else degree, candidates, alpha, threads)
     with changed(index, out) as opened:
         before = asdict(report(opened.graph))
         with bar(f"refining {len(opened):,} vertices") as progress:
-            opened.refine(
+            found = opened.refine(
                 degree=degree,
                 n_candidates=candidates,
                 alpha=alpha,
+                queries=None if queries is None else read_array(queries),
+                k=k,
+                recall=recall,
                 n_threads=threads,
                 progress=progress,
             )
         opened.renumber()
     after = asdict(report(opened.graph))
     if as_json:
-        print(json.dumps({"before": before, "after": after}))
+        log = None if found is None else found.facts()
+        print(json.dumps({"before": before, "after": after, "log": log}))
         return
+    if found is not None:
+        print(found)
     for name in ("mean_degree", "max_degree", "n_unreachable", "max_hops"):
         title = name.removeprefix("n_").replace("_", " ")
         print(f"{title}: {before[name]:,.4g} before, {after[name]:,.4g} after")
@@ -156,14 +186,23 @@ def calibrate(
             help="Queries to measure on; they replace the validation queries of the index."
         ),
     ] = None,
+    learn_from: Annotated[
+        str | None,
+        typer.Option(help="Other queries, at least 500, to learn from when walks should end."),
+    ] = None,
+    guarantee: Guaranteed = None,
     space: Space = None,
     threads: Threads = 0,
     out: OutInstead = None,
     as_json: Json = False,
 ) -> None:
     """Find the setting that reaches a recall at the least cost, and keep it in the index."""
+    kind = check_guarantee(guarantee or "mean")
     with changed(index, out, queries) as opened:
-        setting = asdict(opened.setting(recall, k, space=space, n_threads=threads))
+        if learn_from is not None:
+            opened.learn_stopping(read_array(learn_from), k, space=space, n_threads=threads)
+        found = opened.setting(recall, k, guarantee=kind, space=space, n_threads=threads)
+    setting = asdict(found)
     print(json.dumps(setting) if as_json else _setting(setting))
 
 
@@ -175,9 +214,12 @@ def _space(space: Mapping[str, Any]) -> str:
 def _setting(setting: Mapping[str, Any]) -> str:
     ef, slack = setting["ef"], setting["slack"]
     width = f"slack {slack:g}" if ef is None else f"ef {ef}"
+    if setting["threshold"] is not None:
+        width = f"a learned rule (under filters {width})"
+    whose = " for 95% of queries" if setting["guarantee"] == "p95" else ""
     return (
-        f"{setting['space']}: recall@{setting['k']} of {setting['target']:g} takes {width} and "
-        f"rerank {setting['rerank']}; {setting['recall']:.4f} on validation queries"
+        f"{setting['space']}: recall@{setting['k']} of {setting['target']:g}{whose} takes {width} "
+        f"and rerank {setting['rerank']}; {setting['recall']:.4f} on validation queries"
     )
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from l2route.search.guarantee import GUARANTEES
+
 T = TypeVar("T", int, float)
 
 
@@ -35,6 +37,21 @@ def a_share(value: float | None) -> float | None:
     return value
 
 
+def a_guarantee(value: str | None) -> str | None:
+    """Refuse an option that is no guarantee."""
+    if value is not None and value not in GUARANTEES:
+        raise typer.BadParameter(f"expected one of {', '.join(GUARANTEES)}, got {value}")
+    return value
+
+
+Guaranteed = Annotated[
+    str | None,
+    typer.Option(
+        "--guarantee",
+        callback=a_guarantee,
+        help="What reaches the recall: mean (the default), or p95: 95% of the queries.",
+    ),
+]
 IDS = "one per line of a .txt, or integers in .npy, .npz:key, .hdf5:key or .parquet:column"
 """What a file of ids may be, for help."""
 Index = Annotated[Path, typer.Argument(help="Directory of an index.")]

@@ -15,6 +15,7 @@ from rich.console import Console
 from l2route.cli.names import shown
 from l2route.cli.options import (
     IDS,
+    Guaranteed,
     Index,
     Json,
     Queries,
@@ -36,6 +37,7 @@ from l2route.evaluation.tables import as_json, as_markdown, rich_table
 from l2route.files.formats import read_array, write_npz
 from l2route.files.ids import read_ids
 from l2route.index import RoutingIndex, load
+from l2route.search.guarantee import Guarantee, check_guarantee
 from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.space import RoutingSpace
@@ -94,6 +96,7 @@ def search(
     rerank: Rerank = None,
     slack: Slack = None,
     recall: Recall = None,
+    guarantee: Guaranteed = None,
     where: Where = None,
     space: Space = None,
     threads: Threads = 0,
@@ -108,14 +111,16 @@ def search(
         check_alone(recall, limits)
     passing = None if where is None else read_ids(where, may_be_mask=True)
     opened = load(index)
+    kind = None if guarantee is None else check_guarantee(guarantee)
     if recall is not None:
-        _announce_calibration(opened, index, recall, k, space)
+        _announce_calibration(opened, index, recall, k, space, kind)
     result = opened.search(
         read_array(queries),
         k,
         where=passing,
         **limits._asdict(),
         recall=recall,
+        guarantee=kind,
         space=space,
         n_threads=threads,
     )
@@ -155,27 +160,34 @@ def evaluate(
     rerank: Rerank = None,
     slack: Slacks = None,
     recall: Recalls = None,
+    guarantee: Guaranteed = None,
     space: Space = None,
     threads: Threads = 1,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     plot: Plot = None,
     as_json_: Json = False,
 ) -> None:
-    """Measure recall, distance computations, hops and time at each setting."""
-    limits = _listed_limits(budget, ef, slack, rerank)
+    """Measure recall, also of the worst queries, distance computations, hops and time."""
+    asked: list[dict[str, Any]] = [
+        each._asdict() for each in _listed_limits(budget, ef, slack, rerank)
+    ]
     recalls = fractions("--recall", recall, 1)
     for each in recalls:
         check_alone(each, Limits(rerank=rerank))
     opened = load(index)
     probes = check_vectors("queries", read_array(queries), opened.dim)
+    kind = None if guarantee is None else check_guarantee(guarantee)
+    if kind is not None and not recalls:
+        raise ValueError(f"expected --guarantee with --recall, got {kind} without")
     for each in recalls:
-        _announce_calibration(opened, index, each, N_ANSWERS, space)
-        limits.append(opened.setting(each, N_ANSWERS, space=space).limits)
-    limits = limits or _default_limits(opened.searcher(space).space, rerank)
+        _announce_calibration(opened, index, each, N_ANSWERS, space, kind)
+        asked.append({"recall": each, "guarantee": kind})
+    if not asked:
+        default = _default_limits(opened.searcher(space).space, rerank)
+        asked = [limits._asdict() for limits in default]
     known = _truth(opened, probes, truth, cache=_writable(Path(queries).parent))
     rows = [
-        measure(opened, probes, known, **each._asdict(), space=space, n_threads=threads)
-        for each in limits
+        measure(opened, probes, known, **each, space=space, n_threads=threads) for each in asked
     ]
     if plot is not None:
         plot_recall_against_budget(rows, plot, f"{index.name}: recall against budget")
@@ -203,14 +215,21 @@ def _listed_limits(
 
 
 def _announce_calibration(
-    index: RoutingIndex, path: Path, recall: float, k: int, space: str | None
+    index: RoutingIndex,
+    path: Path,
+    recall: float,
+    k: int,
+    space: str | None,
+    guarantee: Guarantee | None,
 ) -> None:
     """Print that a setting is calibrated now, if it is, and the command that would keep it."""
     name = index.searcher(space).space.name
-    kept = {(each["space"], each["k"], each["target"]) for each in index.info()["settings"]}
-    if index.validation is None or (name, k, recall) in kept:
+    facts = index.info()["settings"]
+    kept = {(each["space"], each["k"], each["target"], each["guarantee"]) for each in facts}
+    if index.validation is None or (name, k, recall, guarantee or "mean") in kept:
         return
     named = "" if space is None else f" --space {shlex.quote(space)}"
+    named += "" if guarantee is None else f" --guarantee {guarantee}"
     print(
         f"l2route: measuring now, on {len(index.validation.queries):,} validation queries, a "
         f"setting that reaches a recall@{k} of {recall:g}; to keep it: "

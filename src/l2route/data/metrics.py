@@ -6,6 +6,7 @@ right.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,10 @@ IntArray: TypeAlias = NDArray[np.integer[Any]]
 
 N_ANSWERS = 10
 """Answers per query for which recall is reported: recall@10."""
+WORST_SHARE = 0.05
+"""Share of queries that count as the worst."""
+LOW_RECALL = 0.8
+"""Recall@k of a query below which it counts as low."""
 TOLERANCE = 1e-5
 """Relative excess of a found distance over the true one up to which they count as equal.
 
@@ -64,6 +69,28 @@ def recall_per_query(
     # Only repeated answers could make this more than 1; they must not lift the mean.
     shares: NDArray[np.float64] = np.minimum(n_right / n_exist, 1.0)
     return shares
+
+
+@dataclass(frozen=True, slots=True)
+class RecallSpread:
+    """How recall@k is spread over queries."""
+
+    mean: float
+    """Mean of all queries."""
+    worst: float
+    """Mean of the 5% of queries, at least one, whose recall is lowest."""
+    share_low: float
+    """Share of queries whose recall is below 0.8."""
+
+    @classmethod
+    def of(cls, recalls: NDArray[np.float64]) -> "RecallSpread":
+        """Summarise the recall of each query, as `recall_per_query` gives it [n >= 1]."""
+        if recalls.ndim != 1 or not len(recalls):
+            raise ValueError(f"expected recalls [n >= 1], got {_shape(recalls)}")
+        n_worst = max(1, round(WORST_SHARE * len(recalls)))
+        worst = np.partition(recalls, n_worst - 1)[:n_worst]
+        share_low = float((recalls < LOW_RECALL - 1e-9).mean())
+        return cls(float(recalls.mean()), float(worst.mean()), share_low)
 
 
 def one_recall_at(found_distances: FloatArray, true_distances: FloatArray, r: int) -> float:

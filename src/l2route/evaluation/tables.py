@@ -36,6 +36,8 @@ class Row:
     """Time for one query, mean over the queries."""
     slack: float | None = None
     """Share by which a vertex may be farther than the k-th best; None without that limit."""
+    worst_recall_at_10: float | None = None
+    """Recall@10, mean over the 5% of queries whose recall is lowest; None if not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ _COLUMNS = (
     _Column("slack", "slack", digits=3, json_digits=4, is_optional=True),
     _Column("recall_at_1", "recall@1", digits=3, json_digits=4),
     _Column("recall_at_10", "recall@10", digits=3, json_digits=4),
+    _Column("worst_recall_at_10", "worst 5%", digits=3, json_digits=4, is_optional=True),
     _Column("n_computed", "distances", digits=1, json_digits=2),
     _Column("n_hops", "hops", digits=1, json_digits=2),
     _Column("microseconds_per_query", "µs/query", digits=1, json_digits=2),

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.search.limits import Limits
+from l2route import _core
+from l2route.search.limits import DEFAULT_BUDGET, Limits
 from l2route.search.searcher import Searcher
+from l2route.search.setting import SettingKey
 from l2route.search.validation import Validation
 from l2route.state.state import IndexState
 
@@ -88,20 +90,23 @@ def measure_curve(state: IndexState, searcher: Searcher, k: int, n_queries: int)
     )
     judge = validation.judge(searcher.base, k)
 
-    def measured(limits: Limits, target: float | None = None) -> Point:
+    def measured(
+        limits: Limits, target: float | None = None, rule: _core.StopRule | None = None
+    ) -> Point:
         with state.reading():
-            found = searcher.search(validation.queries, k, limits=limits)
+            found = searcher.search(validation.queries, k, limits=limits, rule=rule)
         return Point(limits, float(found.n_computed.mean()), judge(found.ids), target)
 
     rerank = None
     if searcher.reranks:
-        rerank = settings[0].rerank if settings else max(k, searcher.space.rerank)
+        usual = searcher.space.default_rerank(k, DEFAULT_BUDGET)
+        rerank = settings[0].rerank if settings else usual
     points: list[Point] = []
     for width in _widths(max(k, rerank or 0)).tolist():
         points.append(measured(Limits(ef=width, rerank=rerank)))
         if points[-1].recall >= ENOUGH or width >= len(searcher.base.rows):
             break
-    chosen = tuple(measured(each.limits, each.target) for each in settings)
+    chosen = tuple(measured(each.limits, each.target, state.rule_of(each)) for each in settings)
     return Curve(searcher.space.name, k, len(validation.queries), tuple(points), chosen)
 
 
@@ -121,10 +126,10 @@ def _checked(validation: Validation | None, k: int, n_queries: int) -> Validatio
     return Validation(validation.queries[:n_queries], validation.neighbors[:n_queries])
 
 
-def _is_of(key: tuple[str, int, float, float], searcher: Searcher, k: int) -> bool:
+def _is_of(key: SettingKey, searcher: Searcher, k: int) -> bool:
     """Whether a setting is of this space and k, for searches without a filter."""
-    space, setting_k, _, share = key
-    return (space, setting_k, share) == (searcher.space.name, k, 1.0)
+    space, setting_k, _, share, guarantee = key
+    return (space, setting_k, share, guarantee) == (searcher.space.name, k, 1.0, "mean")
 
 
 def _widths(narrowest: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from l2route.explain.curve import Curve, measure_curve
 from l2route.explain.explanation import Explanation
 from l2route.explain.plane import Plane
 from l2route.explain.recorded import Points, Recorded, nearest_rows
-from l2route.search.limits import Limits, check_alone, default_budget
+from l2route.search.limits import DEFAULT_BUDGET, Limits, check_alone, default_budget
 from l2route.search.searcher import Searcher, check_queries
 from l2route.state.current import Current
 from l2route.state.state import IndexState
@@ -99,7 +99,10 @@ def _shared_limits(limits: Limits, searchers: list[Searcher], k: int) -> Limits:
 
 def _largest_default(limits: Limits, searchers: list[Searcher], k: int) -> int:
     spaces = [each.space for each in searchers if each.reranks]
-    reranks = [max(k, each.rerank) if limits.rerank is None else limits.rerank for each in spaces]
+    reranks = [
+        each.default_rerank(k, DEFAULT_BUDGET) if limits.rerank is None else limits.rerank
+        for each in spaces
+    ]
     budgets = [
         default_budget(rerank, each.n_projection)
         for rerank, each in zip(reranks, spaces, strict=True)

@@ -33,6 +33,8 @@ class Recorded:
     trace: Trace
     answers: Rows
     """Rows of the answers, nearest first."""
+    n_to_enter: int
+    """What finding the entry points cost, in scores of routing vectors."""
 
     @classmethod
     def of(
@@ -61,7 +63,8 @@ class Recorded:
         assert found.trace is not None
         answers = found.ids[0]
         rows = found.trace.vertices.astype(np.int64)
-        return cls(searcher, limits, k, rows, found.trace, answers[answers >= 0])
+        n_to_enter = int(found.n_routing[0]) - len(rows)
+        return cls(searcher, limits, k, rows, found.trace, answers[answers >= 0], n_to_enter)
 
     def walk(self, points: "Points") -> Walk:
         """The walk by points, with its costs and recalls by hop."""
@@ -71,7 +74,8 @@ class Recorded:
         n_right, n_kept = self._kept(points, visited)
         space, n_true = self.searcher.space, len(points.neighbors)
         n_rerank = np.append(0, n_kept)[n_visited] if self.searcher.reranks else 0
-        computed = spent(n_visited, n_rerank, space.n_projection, space.dim, self.searcher.base.dim)
+        dims = (space.n_projection, space.dim, self.searcher.base.dim)
+        computed = spent(self.n_to_enter + n_visited, n_rerank, *dims)
         return Walk(
             space=space.name,
             limits=self.limits,

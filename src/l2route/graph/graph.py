@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.files.memory import aligned, aligned_zeros
+from l2route.graph.entry_table import EntryTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Graph:
     """Entry points: vertices that a search visits first [n_entries]."""
     upper: tuple[UpperLayer, ...] = ()
     """Upper layers of HNSW, from the top down; empty for a flat graph."""
+    table: EntryTable | None = None
+    """Entry points that depend on the query, in place of `entries`; None if there are none."""
     core: _core.Graph = field(init=False, repr=False, compare=False)
     """The graph as the core reads it, shared by all searchers."""
 
@@ -42,20 +45,29 @@ class Graph:
         check_neighbors("neighbors", self.neighbors, self.n_vertices)
         object.__setattr__(self, "neighbors", aligned(self.neighbors))
         check_entries(self.entries, self.n_vertices)
+        if self.table is not None:
+            self.table.check_fits(self.n_vertices)
         _check_layers(self)
         layers = [(layer.vertices, layer.neighbors) for layer in self.upper]
         object.__setattr__(self, "core", _core.Graph(self.neighbors, self.entries, layers))
 
     @classmethod
-    def with_room(cls, neighbors: NDArray[np.int32], entries: NDArray[np.int32]) -> "Graph":
+    def with_room(
+        cls,
+        neighbors: NDArray[np.int32],
+        entries: NDArray[np.int32],
+        table: EntryTable | None = None,
+    ) -> "Graph":
         """A graph whose arrays are changed in place, so that nothing is checked or copied.
 
         Args:
             neighbors: lists of all slots, those of unused ones empty [capacity, width].
             entries: entry points, padded with −1 [at least 1].
+            table: entry points that depend on the query.
         """
         graph = object.__new__(cls)
-        for name, value in (("neighbors", neighbors), ("entries", entries), ("upper", ())):
+        values = {"neighbors": neighbors, "entries": entries, "upper": (), "table": table}
+        for name, value in values.items():
             object.__setattr__(graph, name, value)
         object.__setattr__(graph, "core", _core.Graph(neighbors, entries, []))
         return graph

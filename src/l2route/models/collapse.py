@@ -7,7 +7,7 @@ from torch import Tensor
 from l2route.models.protocol import InductiveModel, RoutingModel, ShiftedModel, name_of
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pad_rows
-from l2route.search.space import LEARNED, RoutingSpace
+from l2route.search.space import LEARNED, LEAST_RERANK, RoutingSpace
 from l2route.search.vertex_map import FilterMap
 
 N_PROBED = 4
@@ -22,7 +22,7 @@ def space_of(
     original_dim: int,
     dim: int,
     scale: float,
-    rerank: int,
+    rerank: int | None,
     base: BaseVectors | None = None,
 ) -> RoutingSpace:
     """Collapse a model into vectors of `dim` dimensions, a query matrix and biases.
@@ -32,7 +32,7 @@ def space_of(
         original_dim: dimension D of queries.
         dim: routing dimension d; if it equals D, the space has no query matrix.
         scale: factor that queries were multiplied by while learning.
-        rerank: vertices that searches rerank by default.
+        rerank: vertices that searches rerank by default; None for a part of the budget.
         base: the original vectors; without them the space's vertex map does not know hubs.
     """
     vectors, bias = model.vertices()  # [n, width], [n]
@@ -67,7 +67,8 @@ def space_of(
         query_matrix,
         offsets.cpu().numpy(),
         LEARNED,
-        rerank,
+        LEAST_RERANK if rerank is None else rerank,
+        rerank is None,
         model=name_of(model),
         vertex_map=by,
     )

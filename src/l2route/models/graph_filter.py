@@ -57,12 +57,14 @@ class GraphFilter(nn.Module):
         matrix = start.query_matrix  # [d, dim]
         if matrix is None:
             matrix = np.ascontiguousarray(axes.T)
-        projected = vectors @ matrix.T  # [n, d]
-        bias = (-0.5 if start.scorer == "l2" else 0.0) * (projected**2).sum(axis=1)
+        is_aware = start.vertex_matrix is not None
+        measured = vectors if is_aware else vectors @ matrix.T  # [n, d], or [n, dim]
+        bias = (-0.5 if start.scorer == "l2" else 0.0) * (measured**2).sum(axis=1)
         self.sharpness, self.features, self.axes = sharpness, features, axes
         self.mean_bias, self.lengthwise = float(bias.mean()), None
         if start.scorer == "l2":
-            self.lengthwise = _lengthwise(axes, projector, start.query_matrix)
+            by = None if is_aware else start.query_matrix
+            self.lengthwise = _lengthwise(axes, projector, by)
         self.register_buffer("rows", torch.from_numpy(features.rows), persistent=False)
         offset = torch.from_numpy(sharpness * (bias - bias.mean()))
         self.register_buffer("offset", offset, persistent=False)
@@ -71,9 +73,10 @@ class GraphFilter(nn.Module):
         self.register_buffer("origin", torch.from_numpy(origin), persistent=False)
         self.along = nn.Parameter(torch.zeros(features.n_groups, dim))
         self.single = nn.Parameter(torch.zeros(features.n_singles, dim))
-        self.bias = nn.Parameter(torch.zeros(features.rows.shape[1]))
+        self.bias = nn.Parameter(torch.from_numpy(_tilted(start, features, axes)))
         self.matrix = nn.Parameter(torch.from_numpy(matrix.copy()), requires_grad=is_projected)
-        rotated = np.ascontiguousarray(matrix @ axes)  # M [d, dim]
+        own = matrix if start.vertex_matrix is None else start.vertex_matrix
+        rotated = np.ascontiguousarray(own @ axes)  # M [d, dim]
         self.mixing = nn.Parameter(torch.from_numpy(rotated), requires_grad=is_projected)
         self.hubs = np.zeros(0, dtype=np.int64) if hubs is None else hubs
         self.shift = nn.Parameter(torch.zeros(len(self.hubs), dim + 1))
@@ -117,6 +120,16 @@ class GraphFilter(nn.Module):
             hubs=np.zeros((0, len(self.axes)), dtype=np.float32),
             hub_shifts=np.zeros((0, readout.shape[1] + 1), dtype=np.float32),
         )
+
+
+def _tilted(
+    start: Start, features: VertexFeatures, axes: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Initial weights of the features in the bias: the tilt, on the first group [n_features]."""
+    weights = np.zeros(features.rows.shape[1], dtype=np.float32)
+    if start.tilt is not None:
+        weights[: len(axes)] = np.float32(features.vector_scale) * (start.tilt @ axes)
+    return weights
 
 
 def _lengthwise(

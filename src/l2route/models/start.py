@@ -28,6 +28,11 @@ class Start:
     """l2 or ip."""
     seed: int = 0
     """Seed of the initial weights; layers that start at zero do not depend on it."""
+    vertex_matrix: NDArray[np.float32] | None = None
+    """Initial matrix of vertices, if it is not that of queries [d, D]. Lengths of vectors are then
+    those before the projection."""
+    tilt: NDArray[np.float32] | None = None
+    """Vector whose inner products with the vectors are added to the scores [D]; None for 0."""
 
     def __post_init__(self) -> None:
         vectors, matrix = self.vectors, self.query_matrix
@@ -40,6 +45,15 @@ class Start:
             raise ValueError(f"expected a finite sharpness above 0, got {self.sharpness}")
         if matrix is not None:
             _check_matrix(matrix, vectors.shape[1])
+        if self.vertex_matrix is not None:
+            _check_matrix(self.vertex_matrix, vectors.shape[1])
+            if matrix is None or matrix.shape != self.vertex_matrix.shape:
+                expected = f"a query matrix {self.vertex_matrix.shape}, as that of vertices"
+                raise ValueError(
+                    f"expected {expected}, got {None if matrix is None else matrix.shape}"
+                )
+        if self.tilt is not None and self.tilt.shape != vectors.shape[1:]:
+            raise ValueError(f"expected a tilt {vectors.shape[1:]}, got {self.tilt.shape}")
 
     @property
     def dim(self) -> int:

@@ -39,11 +39,13 @@ def build(
 ) -> tuple[RoutingIndex, BuildReport]:
     """Make an index that is ready to serve: `index.search(queries, k, recall=recall)`.
 
-    The graph is built, and refined if faiss built it; routing is learned from the query log,
-    vectors are renumbered and compressed, and the cheapest setting that reaches the recall is found
-    and kept. The learned space is kept only if it is better with a confidence of 99%. Compressed
-    vectors are kept only if queries then reach the recall and read fewer bytes; otherwise larger
-    element types are tried. The report has the time, the memory and the search cost of each step.
+    The graph is built, and refined if faiss built it. It gets edges and entry points from the query
+    log, if held-out queries are faster with them. Routing is learned from the log, vectors are
+    renumbered and compressed, when walks end is learned too, and the cheapest setting that reaches
+    the recall is found and kept. The learned space is kept only if it is better with a confidence
+    of 99%. Compressed vectors are kept only if queries then reach the recall and read fewer bytes;
+    otherwise larger element types are tried. The report has the time, the memory and the search
+    cost of each step.
 
     With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.
     Without queries nothing is learned either, and the setting is measured on up to 1,000 base
@@ -57,7 +59,8 @@ def build(
         recall: recall@k to reach.
         routing: element type of routing vectors: int4, int8, float16 or float32. Unless it is
             float32, the original vectors are stored as float16.
-        minutes: time limit of learning; 0 to learn nothing.
+        minutes: time limit of what is learned from the log; 0 to learn nothing. Half of it or more
+            is for a routing space.
         dim: dimension of learned routing vectors; the original one if not given.
         graph: l2route (the project's own), nsw, hnsw, nsg, knn or approximate-knn.
         degree: largest number of neighbours of a vertex.
@@ -121,8 +124,10 @@ def follow(
     index = prepare(
         base,
         recipe,
+        log=builder.refine_for_log,
         learn=builder.learn,
         compress=builder.compress,
+        stop=builder.stop,
         watch=builder.watch,
         progress=progress,
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.data.metrics import RecallSpread
 from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
@@ -20,10 +21,13 @@ from l2route.recipe.report import BuildReport, Cost, Step
 from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.base import BaseVectors
-from l2route.search.calibrate import OutOfReachError, bytes_read
+from l2route.search.calibrate import OutOfReachError
 from l2route.search.codes import Compression
+from l2route.search.cost import bytes_read
 from l2route.search.setting import Setting
+from l2route.search.stopping import FEW_WALKS
 from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, Validation, doubts
+from l2route.state.log_refining import LogRefiner
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.log import Event
@@ -33,12 +37,16 @@ N_HELD_OUT = 1000
 """Base vectors held out as queries if there is no query log; at most a tenth of all vectors."""
 LOST_TO_ROUNDING = 0.005
 """Recall, by distances between the original vectors, that rounding to float16 may lose."""
+LEAST_LEFT = 0.5
+"""Share of the time limit that is for learning a space, however long edges and entries took."""
+PLAIN_STEPS = ("build", "refine", "edges", "entries")
+"""Steps after which the index has no other space than the original one."""
 N_TIMED = 3
 """Number of timed passes over the validation queries; the fastest counts."""
 
 Half = Literal["float16"]
-Judge = Callable[[NDArray[np.int64]], float]
-"""Recall@k of answers by row number [n_queries, k]."""
+Judge = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""Recall@k of each query, of answers by row number [n_queries, k]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +90,60 @@ class Builder:
         self.steps: list[Step] = []
         self._notes: dict[str, str] = {}
         self._unmeasured: list[tuple[Step, Graph]] = []
+        self._judge: Judge | None = None
         self._outcome: _Reached | _Refused = _Refused("nothing was measured")
         self._n_measured = 0
         self._doubts: list[str] = []
         self._measuring_seconds = 0.0
+        self._began = 0.0  # when the log was first used
+        self._is_refined = False  # for the log
+        self._unseen = self.distinct  # those that the graph was not refined for, if they suffice
         self._deducted_seconds = 0.0  # measuring time up to the end of the previous step
+
+    def refine_for_log(self, index: RoutingIndex) -> Iterator[tuple[str, RoutingIndex]]:
+        """Add edges and entry points from the log, if it is long enough and if they pay."""
+        recipe = self.recipe
+        self._began = time.perf_counter()
+        if self._reason_to_skip() is not None:
+            return
+        refiner = LogRefiner(
+            index.base,
+            self.log,
+            k=recipe.k,
+            recall=recipe.recall,
+            neighbors=None if self.neighbors is None else np.asarray(self.neighbors),
+            seed=recipe.seed,
+            n_threads=recipe.n_threads,
+            is_timed=True,
+            progress=named(self.progress, "edges"),
+        )
+        graph, space = index.graph, index.spaces[-1]
+        for step, change in (("edges", refiner.with_edges), ("entries", refiner.with_entries)):
+            graph = change(graph, space)
+            self._notes[step] = str(refiner.steps[-1])
+            self._is_refined = self._is_refined or refiner.steps[-1].is_kept
+            if self._is_refined and len(refiner.split.spare) >= FEW_WALKS:
+                self._unseen = refiner.split.spare
+            yield step, RoutingIndex(index.base, graph, validation=refiner.split.validation)
 
     def learn(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log if it is long enough, and choose the validation queries."""
         self._notes["learn"] = self._learn(index)
         if self.distinct is None:
             return index
-        is_kept = self.learned is not None and self.learned.is_better
+        is_kept = self._is_refined or (self.learned is not None and self.learned.is_better)
         kept = 0 if index.validation is None else len(index.validation.queries)
         if not is_kept and kept < min(N_KEPT, len(self.distinct)):
             order = np.random.default_rng(self.recipe.seed).permutation(len(self.distinct))
-            # no learned space is used, so queries that were trained on may validate
+            # nothing of the log is used, so queries that were trained on may validate
             index.validate_with(self.distinct[order[:N_KEPT]])
         return index
 
-    def _learn(self, index: RoutingIndex) -> str:
-        """Learn, and return the note for the report."""
-        recipe = self.recipe
+    def _reason_to_skip(self) -> str | None:
+        """Why nothing can be learned from the log; None if something can."""
         if self.distinct is None:
             return "skipped: there are no queries to learn from"
-        if recipe.minutes == 0:
+        if self.recipe.minutes == 0:
             return "skipped: its time limit is 0 minutes"
         if len(self.distinct) < FEW_QUERIES:
             n = len(self.distinct)
@@ -114,13 +151,22 @@ class Builder:
                 f"skipped: expected at least {FEW_QUERIES} distinct queries to learn and measure, "
                 f"got {n}, which are all used to measure"
             )
+        return None
+
+    def _learn(self, index: RoutingIndex) -> str:
+        """Learn in the time that is left, and return the note for the report."""
+        recipe = self.recipe
+        reason = self._reason_to_skip()
+        if reason is not None:
+            return reason
+        left = recipe.minutes - (time.perf_counter() - self._began) / 60
         try:
             self.learned = index.learn(
                 self.log,
                 k=recipe.k,
                 recall=recipe.recall,
                 dim=recipe.dim,
-                minutes=recipe.minutes,
+                minutes=max(left, LEAST_LEFT * recipe.minutes),
                 seed=recipe.seed,
                 n_threads=recipe.n_threads,
                 neighbors=self.neighbors,
@@ -139,7 +185,7 @@ class Builder:
                 outcome = self._try_compression(index, routing, vectors, before)
             types = f"{routing} routing vectors and {vectors or 'float32'} original vectors"
             if isinstance(outcome, _Reached):
-                index.compress(routing, vectors=vectors)
+                index.compress(routing, vectors=vectors)  # `_judge` is by the vectors before
                 self._outcome = outcome
                 self._notes["compress"] = "; ".join([*rejected, f"{types}: kept"])
                 break
@@ -168,7 +214,8 @@ class Builder:
             trial.compress(routing, vectors=vectors)
         except ValueError as error:  # values beyond half floats, dimensions beyond codes
             return _Refused(f"not possible: {error}")
-        outcome = self._measure(trial, validation.judge(measured.base, self.recipe.k))
+        self._judge = validation.judge_each(measured.base, self.recipe.k)
+        outcome = self._measure(trial, self._judge)
         if isinstance(outcome, _Refused):
             return outcome
         cost = outcome.cost
@@ -178,12 +225,50 @@ class Builder:
             return _Refused(f"queries would read {cost.bytes_read:,.0f} bytes, no fewer")
         return outcome
 
+    def stop(self, index: RoutingIndex) -> RoutingIndex:
+        """Learn from the log when walks end, and use that if queries then read fewer bytes."""
+        reason = self._reason_not_to_stop(index)
+        if reason is not None:
+            self._notes["stop"] = f"skipped: {reason}"
+            return index
+        recipe, before = self.recipe, self._outcome
+        assert index.validation is not None
+        assert isinstance(before, _Reached)
+        index.learn_stopping(self._unseen, recipe.k, seed=recipe.seed, n_threads=recipe.n_threads)
+        with self._measuring():
+            by_rows = self._judge or index.validation.judge_each(index.base, recipe.k)
+            outcome = self._measure(index, lambda ids: by_rows(index.rows_of(ids)))
+        if isinstance(outcome, _Reached) and outcome.setting.threshold is not None:
+            self._outcome = outcome
+            self._notes["stop"] = "walks end by a learned rule: kept"
+        else:
+            index.keep(before.setting)
+            self._notes["stop"] = "queries by a learned rule would read no fewer bytes"
+        return index
+
+    def _reason_not_to_stop(self, index: RoutingIndex) -> str | None:
+        """Why it is not learned when walks end; None if it is."""
+        if self._unseen is None or index.validation is None:
+            return "there are no queries to learn from"
+        if self.recipe.minutes == 0:
+            return "its time limit is 0 minutes"
+        if not isinstance(self._outcome, _Reached):
+            return "no setting reaches the recall"
+        if index.searcher().space.origin is None:
+            return "scores of the space cannot be turned into distances"
+        is_all = self._unseen is self.distinct
+        n_left = len(self._unseen) - (len(index.validation.queries) if is_all else 0)
+        if n_left < FEW_WALKS:
+            needed = f"expected at least {FEW_WALKS} distinct queries beside those that validate"
+            return f"{needed}, got {n_left}"
+        return None
+
     def watch(self, step: str, seconds: float, index: RoutingIndex) -> None:
-        """Record a step. The first two are measured after learning, which chooses the queries."""
+        """Record a step. The first are measured after learning, which chooses the queries."""
         own = seconds - (self._measuring_seconds - self._deducted_seconds)
         size = index.n_bytes / len(index)
         self._unmeasured.append((Step(step, own, size, None, self._notes.get(step)), index.graph))
-        if step in ("build", "refine"):
+        if step in PLAIN_STEPS:
             return
         for done, graph in self._unmeasured:
             with self._measuring():
@@ -194,14 +279,14 @@ class Builder:
     def _cost_after(self, step: str, index: RoutingIndex, graph: Graph) -> Cost | None:
         """Search cost after a step; None if the recall is not measured or not reached."""
         is_same = step == "learn" and (self.learned is None or not self.learned.is_better)
-        if step != "compress" and not is_same:
-            measured = self._index_to_measure(index, graph, is_plain=step in ("build", "refine"))
+        if step not in ("compress", "stop") and not is_same:
+            measured = self._index_to_measure(index, graph, is_plain=step in PLAIN_STEPS)
             if measured is None:
                 return None
             if step == "renumber" and isinstance(self._outcome, _Reached):
                 measured.keep(self._outcome.setting)  # renumbering changes no walk
             assert measured.validation is not None
-            judge = measured.validation.judge(measured.base, self.recipe.k)
+            judge = measured.validation.judge_each(measured.base, self.recipe.k)
             self._outcome = self._measure(measured, judge)
         return self._outcome.cost if isinstance(self._outcome, _Reached) else None
 
@@ -220,8 +305,11 @@ class Builder:
             begin = time.perf_counter()
             found = plan(queries)
             seconds.append(time.perf_counter() - begin)
+        spread = RecallSpread.of(judge(found.ids))
         cost = Cost(
-            recall=judge(found.ids),
+            recall=spread.mean,
+            worst_recall=spread.worst,
+            share_low=spread.share_low,
             n_scored=float(found.n_routing.mean()),
             bytes_read=bytes_read(index.searcher(), found),
             microseconds=min(seconds) / len(queries) * 1e6,

@@ -21,6 +21,10 @@ class Cost:
 
     recall: float
     """Recall@k, by distances between the original vectors."""
+    worst_recall: float
+    """The same of the 5% of queries whose recall is lowest."""
+    share_low: float
+    """Share of queries whose recall@k is below 0.8."""
     n_scored: float
     """Routing vectors scored per query."""
     bytes_read: float
@@ -95,12 +99,32 @@ class BuildReport:
         if self.setting is not None:
             width = self.setting.slack if self.setting.ef is None else self.setting.ef
             kind = "slack" if self.setting.ef is None else "ef"
-            yield f"setting: {kind} {width:g}, rerank {self.setting.rerank}"
+            limit = f"{kind} {width:g}"
+            if self.setting.threshold is not None:
+                limit = f"a learned rule (under filters {limit})"
+            yield f"setting: {limit}, rerank {self.setting.rerank}"
+            yield from self._low()
         yield f"{self.seconds:.0f} s in all, of which {self.measuring_seconds:.0f} s for measuring"
         yield from (f"note: {doubt}" for doubt in self.doubts)
 
+    def _low(self) -> Iterator[str]:
+        """How many queries have a low recall at the end."""
+        cost = self.steps[-1].cost if self.steps else None
+        if cost is not None:
+            k = self.recipe.k
+            yield f"recall@{k} is below 0.8 for {cost.share_low:.2%} of the queries"
 
-HEADINGS = ("step", "seconds", "bytes/vector", "recall", "scored", "bytes read", "µs/query")
+
+HEADINGS = (
+    "step",
+    "seconds",
+    "bytes/vector",
+    "recall",
+    "worst 5%",
+    "scored",
+    "bytes read",
+    "µs/query",
+)
 
 
 def _table(steps: Sequence[Step]) -> list[str]:
@@ -117,6 +141,7 @@ def _cells(step: Step) -> tuple[str, ...]:
     shown = (step.name, f"{step.seconds:.1f}", f"{step.bytes_per_vector:,.0f}")
     cost = step.cost
     if cost is None:
-        return (*shown, *[MISSING] * 4)
+        return (*shown, *[MISSING] * (len(HEADINGS) - len(shown)))
     counts = (f"{each:,.0f}" for each in (cost.n_scored, cost.bytes_read))
-    return (*shown, f"{cost.recall:.4f}", *counts, f"{cost.microseconds:.1f}")
+    recalls = (f"{cost.recall:.4f}", f"{cost.worst_recall:.4f}")
+    return (*shown, *recalls, *counts, f"{cost.microseconds:.1f}")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import index as index_of
 from typing import Literal, Protocol, get_args
@@ -28,6 +28,8 @@ StepProgress = Callable[[str, int, int | None], None]
 """Called with the name of the step, the amount done and the total amount."""
 Change = Callable[[RoutingIndex], RoutingIndex]
 """A step: changes an index or makes another one, and returns it for the next step."""
+Changes = Callable[[RoutingIndex], Iterator[tuple[str, RoutingIndex]]]
+"""Several steps: the name of each, and the index after it."""
 
 
 class Watch(Protocol):
@@ -57,7 +59,8 @@ class Recipe:
     """Element type of routing vectors: int4, int8, float16 or float32. Unless it is float32, the
     original vectors are stored as float16."""
     minutes: float = 5.0
-    """Time limit of learning; 0 to learn nothing."""
+    """Time limit of what is learned from the log; 0 to learn nothing. Half of it or more is for a
+    routing space."""
     dim: int | None = None
     """Dimension of learned routing vectors; the original one if not given."""
     graph: GraphKind = "l2route"
@@ -117,21 +120,26 @@ def prepare(
     vectors: object,
     recipe: Recipe,
     *,
+    log: Changes | None = None,
     learn: Change | None = None,
     compress: Change | None = None,
+    stop: Change | None = None,
     watch: Watch | None = None,
     progress: StepProgress | None = None,
 ) -> RoutingIndex:
-    """Build, refine, learn, renumber and compress an index, in this order.
+    """Build, refine, learn, renumber and compress an index, and learn to stop, in this order.
 
-    A graph is refined before learning, because a learned space is valid only for the graph that it
-    was trained on. It is renumbered before it is compressed, so that codes are made once.
+    A graph is refined, by its vectors and for the log, before learning: a learned space is valid
+    only for the graph that it was trained on. It is renumbered before it is compressed, so that
+    codes are made once.
 
     Args:
         vectors: base vectors [n, dim].
         recipe: graph, metric and element types.
+        log: the steps that refine the graph for a query log; skipped if None.
         learn: the step that learns; skipped if None.
         compress: the step that compresses; by default `compress_blindly`.
+        stop: the step that learns when walks end; skipped if None.
         watch: called after every step with its time in seconds.
         progress: called while the graph is built and refined.
     """
@@ -144,6 +152,9 @@ def prepare(
     if recipe.graph != "l2route":  # which needs no refining
         index.refine(n_threads=recipe.n_threads, progress=named(progress, "refine"))
         laps.done("refine", index)
+    for step, refined in () if log is None else log(index):
+        index = refined
+        laps.done(step, index)
     if learn is not None:
         index = learn(index)
         laps.done("learn", index)
@@ -151,6 +162,9 @@ def prepare(
     laps.done("renumber", index)
     index = compress_blindly(index, recipe.routing) if compress is None else compress(index)
     laps.done("compress", index)
+    if stop is not None:
+        index = stop(index)
+        laps.done("stop", index)
     return index
 
 

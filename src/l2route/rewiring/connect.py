@@ -1,5 +1,6 @@
 """New edges to vertices that cannot be reached from the entries."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def connect_graph(
         if parents[vertex] == UNREACHED:
             _link(neighbors, parents, vertex, sources[at], rng)
             _extend_tree(neighbors, parents, np.array([vertex]))
-    return Graph(neighbors, graph.entries, graph.upper)
+    return replace(graph, neighbors=neighbors)
 
 
 def nearest_found(

@@ -69,7 +69,7 @@ def refine_graph(
     )
     if duplicates.n_copies:
         lists = duplicates.spread(lists, width)
-    return connect_graph(Graph(lists, graph.entries, graph.upper), base, n_threads)
+    return connect_graph(replace(graph, neighbors=lists), base, n_threads)
 
 
 def check_refinement(

@@ -46,7 +46,14 @@ def remove_vertices(graph: Graph, base: BaseVectors, is_removed: NDArray[np.bool
         highest = upper[0].vertices if upper else np.arange(len(kept))
         entries = _nearest(base.vectors()[graph.entries[0]], remaining, highest)
     was_reachable = hops_from(graph, graph.entries)[kept] >= 0
-    return connect_graph(Graph(neighbors, entries, upper), remaining, wanted=was_reachable)
+    table = None if graph.table is None else graph.table.mapped(numbers_of(is_removed))
+    after = Graph(neighbors, entries, upper, table)
+    return connect_graph(after, remaining, wanted=was_reachable)
+
+
+def numbers_of(is_removed: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """New numbers of vertices, in the same order; −1 for those that are removed [n]."""
+    return np.where(is_removed, -1, np.cumsum(~is_removed) - 1).astype(np.int32)
 
 
 def _renumbered(ids: Ids, kept: Ids) -> NDArray[np.int32]:

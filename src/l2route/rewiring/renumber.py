@@ -39,7 +39,9 @@ def renumber_graph(graph: Graph, order: Order) -> Graph:
         layers.append(
             UpperLayer(vertices[ascending], mapped_ids(layer.neighbors[ascending], number))
         )
-    return Graph(mapped_ids(graph.neighbors[order], number), number[graph.entries], tuple(layers))
+    table = None if graph.table is None else graph.table.mapped(number)
+    neighbors = mapped_ids(graph.neighbors[order], number)
+    return Graph(neighbors, number[graph.entries], tuple(layers), table)
 
 
 def renumber_base(base: BaseVectors, order: Order) -> BaseVectors:

@@ -4,10 +4,13 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from l2route.search.cost import bytes_read
+from l2route.search.guarantee import Goal, Guarantee, check_guarantee
 from l2route.search.limits import Limits
-from l2route.search.result import SearchResult
+from l2route.search.ruled import cheapest_rule, pays
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
+from l2route.search.stopping import StoppingRule
 from l2route.search.validation import Validation
 
 RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
@@ -28,6 +31,8 @@ def calibrate(
     k: int,
     target: float,
     n_threads: int = 0,
+    guarantee: Guarantee = "mean",
+    rule: StoppingRule | None = None,
 ) -> tuple[Setting, float]:
     """Find the setting that reaches a recall@k and reads the fewest bytes of vectors.
 
@@ -37,6 +42,8 @@ def calibrate(
         k: answers per query.
         target: recall@k to reach, in (0, 1].
         n_threads: threads to use; 0 for all cores.
+        guarantee: what reaches the recall, the mean of the queries or 95% of them.
+        rule: a learned rule, which ends walks if that pays.
 
     Returns:
         The setting, and the mean number of bytes that it reads per query.
@@ -47,38 +54,35 @@ def calibrate(
     if not 1 <= k <= depth:
         expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
         raise ValueError(f"expected {expected}, got {k}")
+    goal = Goal.of(target, check_guarantee(guarantee), len(validation.queries))
     knobs: list[type[_Trial]] = [_Beams]
     if searcher.space.origin is not None:
         knobs.append(_Slacks)
-    results = [_cheapest(knob, searcher, validation, k, target, n_threads) for knob in knobs]
+    results = [_cheapest(knob, searcher, validation, k, goal, n_threads) for knob in knobs]
     reached = [(cost, setting) for cost, setting, _ in results if setting is not None]
     if not reached:
-        best = max(best for _, _, best in results)
-        raise OutOfReachError(
-            f"expected a recall@{k} of at most {best:.4f}, the highest measured, got {target}"
-        )
+        raise OutOfReachError(goal.miss(k, max(best for _, _, best in results)))
     cost, setting = min(reached, key=lambda pair: pair[0])
+    if rule is not None:
+        ruled = cheapest_rule(searcher, validation, setting, rule, goal, n_threads)
+        plain = (setting, cost)
+        if ruled is not None and pays(searcher, validation, plain, ruled, rule, n_threads):
+            return ruled
     return setting, cost
-
-
-def bytes_read(searcher: Searcher, found: SearchResult) -> float:
-    """Mean number of bytes of vectors that a query read, for routing and rerank."""
-    routed = found.n_routing.mean() * searcher.space.rows[0].nbytes
-    return float(routed + found.n_rerank.mean() * searcher.base.rows[0].nbytes)
 
 
 def cheapest_beam(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
     """Find the cheapest setting by beam width; None if none reaches the recall."""
-    return _cheapest(_Beams, searcher, validation, k, target)[1]
+    return _cheapest(_Beams, searcher, validation, k, Goal(target, "mean", target))[1]
 
 
 def cheapest_slack(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
     """Find the cheapest setting by slack; None if none reaches the recall."""
-    return _cheapest(_Slacks, searcher, validation, k, target)[1]
+    return _cheapest(_Slacks, searcher, validation, k, Goal(target, "mean", target))[1]
 
 
 def _cheapest(
@@ -86,21 +90,21 @@ def _cheapest(
     searcher: Searcher,
     validation: Validation,
     k: int,
-    target: float,
+    goal: Goal,
     n_threads: int = 0,
 ) -> tuple[float, Setting | None, float]:
-    """Cost and setting of the cheapest trial of a knob that reaches the recall.
+    """Cost and setting of the cheapest trial of a knob that reaches the goal.
 
     Returns:
-        The cost, inf if none reaches it; the setting, or None; and the highest recall measured.
+        The cost, inf if none reaches it; the setting, or None; and the best that was measured.
     """
     cost, chosen, best = np.inf, None, 0.0
     known: int | None = None
     is_exact = searcher.space.is_exact
     for rerank in [0] if is_exact else sorted({round(k * share) for share in RERANKS}):
-        trial = knob(searcher, validation, k, rerank, n_threads)
-        width = trial.narrowest(target, known)
-        best = max(best, *trial.recalls.values())
+        trial = knob(searcher, validation, k, rerank, n_threads, goal)
+        width = trial.narrowest(goal.needed, known)
+        best = max(best, *trial.measures.values())
         if width is None:
             continue
         if trial.costs[width] >= cost:
@@ -110,12 +114,13 @@ def _cheapest(
         chosen = Setting(
             searcher.space.name,
             k,
-            target,
+            goal.target,
             rerank,
             trial.recalls[width],
             ef=limits.ef,
             slack=limits.slack,
             n_work=trial.work[width],
+            guarantee=goal.guarantee,
         )
     return cost, chosen, best
 
@@ -134,10 +139,13 @@ class _Trial(ABC):
         k: int,
         rerank: int,
         n_threads: int,
+        goal: Goal,
     ) -> None:
+        self.goal = goal
         self.searcher, self.queries, self.n_threads = searcher, validation.queries, n_threads
         self.k, self.rerank = k, rerank
-        self.judge = validation.judge(searcher.base, k)
+        self.judge = validation.judge_each(searcher.base, k)
+        self.measures: dict[int, float] = {}
         self.recalls: dict[int, float] = {}
         self.costs: dict[int, float] = {}
         self.work: dict[int, int] = {}
@@ -151,10 +159,10 @@ class _Trial(ABC):
         """The narrowest width, the first to try and the widest."""
 
     def narrowest(self, target: float, known: int | None) -> int | None:
-        """The narrowest width that reaches a recall; None if none does.
+        """The narrowest width that reaches a goal; None if none does.
 
         Args:
-            target: the recall@k.
+            target: what is needed of the goal's measure.
             known: a width that reached it with a smaller rerank; None if there is none.
         """
         floor, first, _ = self.ends()
@@ -167,16 +175,16 @@ class _Trial(ABC):
             low, high = (floor if widest == first else widest // 2), widest
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._recall(middle) >= target else (middle, high)
-        if self._recall(low) >= target:
+            low, high = (low, middle) if self._measure(middle) >= target else (middle, high)
+        if self._measure(low) >= target:
             high = low
-        self._recall(high)  # fills `costs`
+        self._measure(high)  # fills `costs`
         return high
 
     def _widen(self, width: int, target: float) -> int | None:
         """Double a width until it reaches a recall; None if it saturates below."""
         before: float | None = None
-        while (recall := self._recall(width)) < target:
+        while (recall := self._measure(width)) < target:
             is_saturated = before is not None and recall - before < SATURATED * (target - recall)
             if width >= self.ends()[2] or is_saturated:
                 return None
@@ -190,20 +198,22 @@ class _Trial(ABC):
         """
         high, step = width, max(1, width // 16)
         low = max(floor, high - step)
-        while low > floor and self._recall(low) >= target:
+        while low > floor and self._measure(low) >= target:
             high, step = low, 2 * step
             low = max(floor, high - step)
         return low, high
 
-    def _recall(self, width: int) -> float:
-        if width not in self.recalls:
+    def _measure(self, width: int) -> float:
+        if width not in self.measures:
             found = self.searcher.search(
                 self.queries, self.k, limits=self.limits(width), n_threads=self.n_threads
             )
-            self.recalls[width] = self.judge(found.ids)
+            recalls = self.judge(found.ids)
+            self.measures[width] = self.goal.measure(recalls)
+            self.recalls[width] = float(recalls.mean())
             self.costs[width] = bytes_read(self.searcher, found)
             self.work[width] = round(float(found.n_work.mean()))
-        return self.recalls[width]
+        return self.measures[width]
 
 
 class _Beams(_Trial):

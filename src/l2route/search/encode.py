@@ -18,7 +18,7 @@ from l2route.search.codes import (
 )
 from l2route.search.layout import pad_rows
 from l2route.search.space import RoutingSpace
-from l2route.search.vertex_map import FilterMap
+from l2route.search.vertex_map import FilterMap, LinearMap
 
 
 def check_encodes(space: RoutingSpace) -> None:
@@ -99,6 +99,8 @@ def _mapped(
     check_encodes(space)
     if isinstance(space.vertex_map, FilterMap):
         return space.vertex_map(base, lists, slots, in_degrees)
+    if isinstance(space.vertex_map, LinearMap):
+        return space.vertex_map(base.rows[slots, : base.dim])
     return _projected(space, base.rows[slots, : base.dim])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from l2route.search.space import RoutingSpace
 
 DEFAULT_BUDGET = 256
-"""Default budget of a search without limits, and of learning."""
+"""Default budget of a search without limits."""
 MAX_K = 2**31 - 1
 """Largest k: the core counts answers in 32-bit integers."""
 MAX_EF_WITH_SLACK = 2048
@@ -30,8 +30,9 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
     """The walk ends when the next vertex is farther than 1 + slack times the k-th best."""
     rerank: int | None = None
     """True distances at the end, in spaces whose scores are not true distances. Default: with a
-    budget or without any limit the space's own `rerank`, at least k; otherwise 2k with a slack, and
-    the whole beam with an ef alone."""
+    budget or without any limit the space's own `rerank`, at least k, and for learned spaces a
+    tenth of the budget, or a 20th for k = 1; otherwise 2k with a slack, and the whole beam with an
+    ef alone."""
 
     @property
     def is_budgeted(self) -> bool:
@@ -64,7 +65,7 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
         elif space.is_exact:
             rerank = 0
         elif ef is None or budget is not None:
-            rerank = max(k, space.rerank)
+            rerank = space.default_rerank(k, DEFAULT_BUDGET if budget is None else budget)
         else:
             rerank = max(k, ef) if slack is None else 2 * k
         n = len(space.rows) + 1  # larger counts have no further effect

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from l2route.files.memory import aligned
 from l2route.search.base import BaseVectors
 from l2route.search.space import RoutingSpace
-from l2route.search.vertex_map import FilterMap
+from l2route.search.vertex_map import FilterMap, LinearMap
 
+Movable = FilterMap | LinearMap
 N_FITTED = 10_000
 """Largest number of vectors to fit the origin of a space on."""
 
@@ -49,7 +50,7 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
         bias=bias + np.float32(constant),
         origin=float(origin),
         is_exact=False,
-        vertex_map=by.moved(shift, float(constant)) if isinstance(by, FilterMap) else None,
+        vertex_map=by.moved(shift, float(constant)) if isinstance(by, Movable) else None,
     )
 
 

@@ -34,17 +34,18 @@ def rows_of_space(graph: Graph, space: RoutingSpace, simd: str = "auto") -> _cor
         check_inlined(graph)
         ids = np.maximum(graph.neighbors.ravel(), 0)  # any row in place of -1
         bias = None if space.bias is None else space.bias[ids]
-        near = _core_rows(aligned_rows(space.rows, ids), bias, space, simd, None)
-    return _core_rows(space.rows, space.bias, space, simd, near)
+        near = core_rows(aligned_rows(space.rows, ids), bias, space, simd, None)
+    return core_rows(space.rows, space.bias, space, simd, near)
 
 
-def _core_rows(
+def core_rows(
     rows: NDArray[np.generic],
     bias: NDArray[np.float32] | None,
     space: RoutingSpace,
     simd: str,
     near: _core.Rows | None,
 ) -> _core.Rows:
+    """Rows and biases of a space as rows of the core, with copies of neighbours' rows or none."""
     codes = space.codes
     if codes is None:
         return _core.Rows(rows, space.scorer, bias=bias, near=near, simd=simd)

@@ -12,6 +12,7 @@ from l2route.data.vectors import as_array, check_vectors
 from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
+from l2route.search.entry_rows import core_entry_table
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult, Trace
@@ -41,6 +42,16 @@ def _check_exact(space: RoutingSpace, base: BaseVectors) -> None:
             f"expected an exact space to have rows like the vectors ({expected}), "
             f"got {got[0]}, {got[1]} {list(got[2])}"
         )
+
+
+def _core_entries(graph: Graph, base: BaseVectors, simd: str) -> _core.EntryTable | None:
+    table = graph.table
+    if table is None:
+        return None
+    if table.coordinates.max() >= base.dim:
+        got = table.coordinates.max()
+        raise ValueError(f"expected an entry table of coordinates below {base.dim}, got {got}")
+    return core_entry_table(table, base.metric, simd)
 
 
 def check_queries(queries: object, dim: int) -> NDArray[np.float32]:
@@ -152,6 +163,7 @@ class Searcher:
             query_matrix=None if matrix is None else _core.Rows(pad_rows(matrix), "ip", simd=simd),
             centre=space.centre,
             original=_core.Rows(base.rows, base.scorer, simd=simd) if self.reranks else None,
+            entries=_core_entries(graph, base, simd),
             store=store,
         )
 
@@ -166,6 +178,7 @@ class Searcher:
         filters: Sequence[_core.Filter] = (),
         way: Way = "any",
         scan_rerank: int = 0,
+        rule: _core.StopRule | None = None,
     ) -> SearchResult:
         """Answer queries within limits.
 
@@ -179,6 +192,7 @@ class Searcher:
             way: how to answer under a filter.
             scan_rerank: vertices that a scan of routing vectors reranks; 0 for a scan of the
                 original vectors.
+            rule: a learned rule that ends walks without a filter.
         """
         plan = self.plan(
             k,
@@ -187,6 +201,7 @@ class Searcher:
             filters=filters,
             way=way,
             scan_rerank=scan_rerank,
+            rule=rule,
         )
         return plan(queries, trace)
 
@@ -219,6 +234,7 @@ class Searcher:
         n_work: int = 0,
         scan_rerank: int = 0,
         sieve: tuple[Limits, int] | None = None,
+        rule: _core.StopRule | None = None,
     ) -> Plan:
         """Prepare searches with the same limits.
 
@@ -234,11 +250,14 @@ class Searcher:
                 original vectors.
             sieve: limits of walks through what does not pass, if they are others, and the work of
                 such walks without a filter.
+            rule: a learned rule that ends walks without a filter in place of ef and slack.
         """
         k, n_threads = index_of(k), check_threads(n_threads)
         routing, beam, rerank, slack = limits.resolve(self.space, k)
         has_budget = limits.is_budgeted
-        if not (filters or n_work):  # the other arguments matter under filters, and take a while
+        if not (
+            filters or n_work or rule is not None
+        ):  # the other arguments matter under filters, and take a while
             core = _core.Plan(
                 self.core, labels, k, routing, beam, rerank, slack, n_threads, has_budget
             )
@@ -257,5 +276,6 @@ class Searcher:
             n_work=n_work,
             scan_rerank=scan_rerank,
             sieve=None if sieve is None else (*sieve[0].resolve(self.space, k)[1:], sieve[1]),
+            rule=rule,
         )
         return Plan(core, k, self._costs, filters)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import recall_at
+from l2route.data.metrics import recall_per_query
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
@@ -61,7 +61,19 @@ class Validation:
         return cls(kept, truth.ids.astype(np.int32))
 
     def judge(self, base: BaseVectors, k: int) -> Callable[[NDArray[np.int64]], float]:
-        """Return a function that computes the recall@k of answers.
+        """Return a function that computes the recall@k of answers, the mean of `judge_each`.
+
+        Args:
+            base: the original vectors.
+            k: answers per query.
+        """
+        judge_each = self.judge_each(base, k)
+        return lambda found: float(judge_each(found).mean())
+
+    def judge_each(
+        self, base: BaseVectors, k: int
+    ) -> Callable[[NDArray[np.int64]], NDArray[np.float64]]:
+        """Return a function that computes the recall@k of each query's answers.
 
         Args:
             base: the original vectors.
@@ -73,10 +85,10 @@ class Validation:
         """
         nearest = base.exact_distances(self.queries, self.neighbors[:, :k])
 
-        def recall(found: NDArray[np.int64]) -> float:
-            return recall_at(base.exact_distances(self.queries, found), nearest, k)
+        def recalls(found: NDArray[np.int64]) -> NDArray[np.float64]:
+            return recall_per_query(base.exact_distances(self.queries, found), nearest, k)
 
-        return recall
+        return recalls
 
 
 class CalibrationWarning(UserWarning):

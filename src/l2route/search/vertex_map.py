@@ -28,6 +28,59 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LinearMap:
+    """Vertices have a matrix of their own: f(v) = R·(x − c) + shift.
+
+    The bias is ⟨tilt, x − c⟩ − lengthwise·½|x − c|² + constant.
+    """
+
+    matrix: NDArray[np.float32]
+    """R [dim, D]"""
+    centre: NDArray[np.float32]
+    """c, the mean of the vectors that the map was made for [D]."""
+    shift: NDArray[np.float32]
+    """Added to every routing vector [dim]."""
+    tilt: NDArray[np.float32]
+    """[D]"""
+    lengthwise: float
+    """1 where scores stand for distances, 0 for inner products."""
+    constant: float
+    """Added to every bias."""
+
+    def __post_init__(self) -> None:
+        dim, original_dim = len(self.shift), len(self.centre)
+        expected = {"matrix": (dim, original_dim), "shift": (dim,), "tilt": (original_dim,)}
+        for name, shape in expected.items():
+            got = getattr(self, name).shape
+            if got != shape:
+                raise ValueError(f"expected {name} of a linear map {list(shape)}, got {list(got)}")
+
+    def check_dims(self, original_dim: int, dim: int) -> None:
+        """Refuse a space of other dimensions."""
+        if self.matrix.shape != (dim, original_dim):
+            got = list(self.matrix.shape[::-1])
+            raise ValueError(f"expected a map of {[original_dim, dim]}, got {got}")
+
+    def rotated(self, rotation: NDArray[np.float32]) -> "LinearMap":
+        """The map followed by a rotation [n_out, dim]."""
+        return replace(self, matrix=rotation @ self.matrix, shift=rotation @ self.shift)
+
+    def moved(self, shift: NDArray[np.float32], constant: float) -> "LinearMap":
+        """The map with a vector [dim] added to all routing vectors, a number to all biases."""
+        return replace(self, shift=self.shift + shift, constant=self.constant + constant)
+
+    def __call__(
+        self, vectors: NDArray[np.floating[Any]]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Routing vectors [m, dim] and biases [m] of vectors [m, D]."""
+        centred: NDArray[np.float32] = vectors.astype(np.float32, copy=False) - self.centre
+        halves = 0.5 * np.einsum("nd,nd->n", centred, centred, dtype=np.float64)
+        bias = centred @ self.tilt - self.lengthwise * halves + self.constant
+        rows: NDArray[np.float32] = centred @ self.matrix.T + self.shift
+        return rows, bias.astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FilterMap:
     """What a filter has learned, for any vertex: see `l2route.models.graph_filter.GraphFilter`.
 
@@ -179,7 +232,7 @@ class FilterMap:
         return standardise
 
 
-VertexMap = Projection | FilterMap
+VertexMap = Projection | LinearMap | FilterMap
 
 
 def _keys(vectors: NDArray[np.floating[Any]]) -> list[bytes]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.progress import Progress
+from l2route.graph.graph import Graph
 from l2route.rewiring.refine import refine_graph
 from l2route.rewiring.renumber import (
     breadth_first_order,
@@ -18,9 +19,10 @@ from l2route.rewiring.renumber import (
 from l2route.search.codes import Compression, compress_space, to_float16
 from l2route.search.drift import measure_drift, with_gain
 from l2route.search.rows import check_inlined
-from l2route.search.searcher import Searcher
+from l2route.search.searcher import Searcher, check_queries
 from l2route.search.setting import Loss
 from l2route.search.space import LEARNED, RoutingSpace
+from l2route.search.stopping import learn_rule
 from l2route.search.validation import Validation
 from l2route.state.names import moved
 from l2route.state.state import IndexState
@@ -110,10 +112,7 @@ def refined(
     progress: Progress | None,
 ) -> IndexState:
     """Choose new neighbours for every vertex: `RoutingIndex.refine`."""
-    names = [space.name for space in state.spaces if space.name.startswith(LEARNED)]
-    if names:
-        got = f"an index with the learned space {names[0]}"
-        raise ValueError(f"expected to refine before learning, got {got}")
+    check_unlearned(state)
     graph = refine_graph(
         state.graph,
         state.base,
@@ -123,8 +122,23 @@ def refined(
         n_threads=n_threads,
         progress=progress,
     )
+    return with_graph(state, graph)
+
+
+def check_unlearned(state: IndexState) -> None:
+    """Refuse to change the graph of a learned space, which is valid for that graph only."""
+    names = [space.name for space in state.spaces if space.name.startswith(LEARNED)]
+    if names:
+        got = f"an index with the learned space {names[0]}"
+        raise ValueError(f"expected to refine before learning, got {got}")
+
+
+def with_graph(state: IndexState, graph: Graph) -> IndexState:
+    """Replace the graph; settings, losses and drifts are dropped."""
     searchers = {space.name: Searcher(graph, space, state.base) for space in state.spaces}
-    return replace(state, graph=graph, searchers=searchers, settings={}, losses={}, drifts={})
+    return replace(
+        state, graph=graph, searchers=searchers, settings={}, losses={}, drifts={}, rules={}
+    )
 
 
 def renumbered(state: IndexState) -> IndexState:
@@ -144,4 +158,26 @@ def renumbered(state: IndexState) -> IndexState:
         labels=order.astype(np.int64) if state.labels is None else state.labels[order],
         validation=validation,
     ).with_spaces(base, spaces)
-    return replace(moved, settings=state.settings, losses=state.losses)
+    return replace(moved, settings=state.settings, losses=state.losses, rules=state.rules)
+
+
+def with_rule(
+    state: IndexState, queries: object, k: int, space: str | None, seed: int, n_threads: int
+) -> IndexState:
+    """Learn when walks end, from queries beside those that validate.
+
+    Settings of its space and k are dropped, so that they are measured again with the rule.
+    """
+    searcher = state.searcher(space)
+    rows = check_queries(queries, state.base.dim)
+    if state.validation is not None:
+        rows = rows[~_are_among(rows, state.validation.queries)]
+    rule = learn_rule(searcher, rows, k, seed=seed, n_threads=n_threads)
+    settings = {key: each for key, each in state.settings.items() if key[:2] != rule.key}
+    return replace(state, settings=settings, rules={**state.rules, rule.key: rule})
+
+
+def _are_among(rows: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which rows equal one of the others [len(rows)]."""
+    known = {row.tobytes() for row in others}
+    return np.array([row.tobytes() in known for row in rows], dtype=np.bool_)

@@ -9,6 +9,7 @@ from threading import Lock, get_ident
 from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
 from l2route.search.drift import Drift
+from l2route.search.guarantee import Guarantee, check_guarantee
 from l2route.search.searcher import Searcher
 from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
@@ -20,6 +21,8 @@ from l2route.state.state import IndexState
 
 MAX_CHANGED = 0.1
 """Share of the vectors that may be added or deleted before settings are measured again."""
+MOST_UNDER_FILTERS = 0.999
+"""Highest mean recall that is asked for under filters in place of another guarantee."""
 
 
 class Current:
@@ -168,6 +171,7 @@ class Current:
         k: int,
         n_threads: int,
         share: float = 1.0,
+        guarantee: Guarantee = "mean",
     ) -> Setting:
         """The cheapest setting of a state's searcher that reaches a recall@k, measured once.
 
@@ -178,9 +182,11 @@ class Current:
             k: answers per query.
             n_threads: threads to measure with.
             share: share of the vectors that pass a filter, one of `selectivity.BANDS`; 1 for none.
+            guarantee: what reaches the recall, the mean of the queries or 95% of them.
         """
         k, recall = index_of(k), float(recall)
-        known = state.settings.get((searcher.space.name, k, recall, share))
+        guarantee = check_guarantee(guarantee)
+        known = state.settings.get((searcher.space.name, k, recall, share, guarantee))
         if known is not None and not self._is_outdated(state):
             return known
         if state.validation is None:
@@ -190,16 +196,23 @@ class Current:
             )
         if state.n_vectors == 0:  # nothing can be missed
             rerank = 0 if searcher.space.is_exact else k
-            return Setting(searcher.space.name, k, recall, rerank, 1.0, ef=k, share=share)
+            return Setting(
+                searcher.space.name, k, recall, rerank, 1.0, k, share=share, guarantee=guarantee
+            )
         if state.living is not None:
             state = self.fresh()
             searcher = state.searcher(searcher.space.name)
         assert state.validation is not None
         if share == 1.0:
-            setting, _ = calibrate(searcher, state.validation, k, recall, n_threads)
+            rule = state.rules.get((searcher.space.name, k))
+            asked = (searcher, state.validation, k, recall, n_threads)
+            setting, _ = calibrate(*asked, guarantee, rule)
         else:
-            plain = self.setting(state, searcher, recall, k, n_threads)
+            plain = self.setting(state, searcher, recall, k, n_threads, 1.0, guarantee).plain
+            if guarantee != "mean":  # the mean recall that it has without a filter
+                plain = replace(plain, target=min(max(plain.recall, recall), MOST_UNDER_FILTERS))
             setting = calibrate_filtered(searcher, state.validation, plain, share, n_threads)
+            setting = replace(setting, target=recall)
         self.add_setting(state, setting)
         return setting
 

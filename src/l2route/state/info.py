@@ -22,6 +22,7 @@ def info(state: IndexState) -> dict[str, Any]:
         "n_names": len(state.names),
         "n_validation": 0 if state.validation is None else len(state.validation.queries),
         "settings": [asdict(setting) for setting in state.settings.values()],
+        "rules": [{"space": rule.space, "k": rule.k} for rule in state.rules.values()],
         "losses": [asdict(loss) for loss in state.losses.values()],
         "drifts": [asdict(drift) for drift in state.drifts.values()],
         "bytes_per_vector": state.n_bytes / max(1, n),

@@ -18,6 +18,7 @@ from l2route import _core
 from l2route.files.progress import Progress
 from l2route.graph.build import served_entry
 from l2route.graph.entry import N_ENTRIES, resolve_entry
+from l2route.graph.entry_table import EntryTable
 from l2route.graph.graph import Graph
 from l2route.rewiring.refine import ALPHA
 from l2route.search.base import BaseVectors
@@ -96,6 +97,7 @@ class Living:
         entries: entry points, padded with −1 [MAX_ENTRIES].
         n_slots: slots in use.
         counts: what has happened so far.
+        table: entry points that depend on the query; deletions change it in place.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Living:
         entries: NDArray[np.int32],
         n_slots: int,
         counts: Counts,
+        table: EntryTable | None = None,
     ) -> None:
         self.arrays, self.entries, self.counts = arrays, entries, counts
         self.labels: NDArray[np.int64] = arrays["labels"]
@@ -122,7 +125,7 @@ class Living:
             longest=_longest_square(arrays["vectors"][:n_slots]),
         )
         self.base = replace(base, rows=arrays["vectors"])
-        self.graph = Graph.with_room(arrays["neighbors"], entries)
+        self.graph = Graph.with_room(arrays["neighbors"], entries, table)
         self.spaces = (original_space(self.base), *_moved(spaces, arrays))
         self.searchers = self._searchers()
         self._exact = _core.Rows(self.base.rows, self.base.scorer)
@@ -140,7 +143,8 @@ class Living:
         n_slots = self.store.n_slots
         arrays = with_room(self.arrays, n_slots, capacity_for(n_slots + n_more))
         entries, changes = self.entries.copy(), self.store.take_changes()
-        grown = Living(self.base, self.spaces[1:], arrays, entries, n_slots, self.counts)
+        table = self.graph.table
+        grown = Living(self.base, self.spaces[1:], arrays, entries, n_slots, self.counts, table)
         grown.store.note_changes(*changes)
         return grown
 
@@ -224,6 +228,7 @@ class Living:
                     self.store.await_searches(MAX_WAIT)
                 self._note(None if replaces else ids, len(ids) * (1 + replaces))
                 self.store.commit()
+                self._forget_entries()
             except BaseException:
                 self.store.roll_back()
                 self._note(None, 0)  # filters may have seen the slots
@@ -257,8 +262,14 @@ class Living:
         """Delete live slots."""
         with self._step:
             self.store.kill(slots)
+            self._forget_entries()
             self._note(None, len(slots))
         self.repair_beyond(MAX_DEAD_AFTER_DELETION, n_threads)
+
+    def _forget_entries(self) -> None:
+        """No search begins at a deleted slot: its place may be given to another vector."""
+        if self.graph.table is not None:
+            self.graph.table.forget(self.labels)
 
     def repair_beyond(self, share: float, n_threads: int = 0) -> None:
         """Repair the graph if the share of dead slots is larger than this."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from l2route.data.vectors import check_metric
 from l2route.files.finite import first_nonfinite_row
+from l2route.files.memory import aligned
 from l2route.files.meta import Saved
 from l2route.files.storage import read_index, write_index
 from l2route.graph.graph import Graph, UpperLayer, check_entries, check_neighbors
@@ -18,10 +19,12 @@ from l2route.search.base import BASE_TYPES, BaseVectors
 from l2route.search.codes import LARGEST_CODES
 from l2route.search.setting import Loss, Setting
 from l2route.search.space import RoutingSpace
+from l2route.search.stopping import StoppingRule
 from l2route.search.validation import Validation
 from l2route.search.vertex_map import FilterMap
 from l2route.state.arrays import optional_array, required_array
 from l2route.state.buffers import PER_SLOT
+from l2route.state.entry_record import table_of
 from l2route.state.living import Counts, Living
 from l2route.state.names import arrays_of_names, names_of
 from l2route.state.snapshot import reopened, served
@@ -99,13 +102,19 @@ def meta_of(state: IndexState) -> dict[str, Any]:
         "spaces": [entry_of_space(space) for space in state.spaces[1:]],
         "settings": [asdict(setting) for setting in state.settings.values()],
         "losses": [asdict(loss) for loss in state.losses.values()],
+        "rules": [rule.entry() for rule in state.rules.values()],
     }
 
 
 def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     """The inverse of `meta_of` and `arrays_of`."""
     state = _state_without_names(meta, arrays)
-    return replace(state, names=names_of(arrays, state.slots_of))
+    rules = [StoppingRule.of_entry(entry) for entry in meta.get("rules", ())]
+    unknown = [rule.space for rule in rules if rule.space not in state.searchers]
+    if unknown:
+        raise ValueError(f"expected stopping rules of the index's spaces, got {unknown[0]!r}")
+    by_key = {rule.key: rule for rule in rules}
+    return replace(state, names=names_of(arrays, state.slots_of), rules=by_key)
 
 
 def _state_without_names(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
@@ -185,13 +194,22 @@ def _living_of(
     if len(neighbors) != n or any(len(space.rows) != n for space in spaces):
         lengths = [len(neighbors), *(len(space.rows) for space in spaces)]
         raise ValueError(f"expected {n} lists and routing vectors, got {lengths}")
+    return reopened(base, spaces, _slots_graph(arrays, neighbors), labels, counts)
+
+
+def _slots_graph(arrays: Arrays, neighbors: NDArray[np.int32]) -> Graph:
+    """The graph of a living index, of which every id is checked; it may have no entry points."""
+    n = len(neighbors)
     entries = required_array(arrays, "entries", ("int32",), 1)
-    entries = np.ascontiguousarray(entries[entries != -1])
+    entries, table = np.ascontiguousarray(entries[entries != -1]), table_of(arrays)
     if n:
         check_neighbors("neighbors", neighbors, n)
     if len(entries):
         check_entries(entries, n)
-    return reopened(base, spaces, neighbors, entries, labels, counts)
+    if table is not None:
+        table.check_fits(n)
+    no_entry = np.full(1, -1, dtype=np.int32)
+    return Graph.with_room(aligned(neighbors), entries if len(entries) else no_entry, table)
 
 
 def _graph_of(n_layers: int, arrays: Arrays) -> Graph:
@@ -204,7 +222,8 @@ def _graph_of(n_layers: int, arrays: Arrays) -> Graph:
     )
     entries = ids("entries", 1)  # padded if the index was living
     n_entries = len(entries) - int((entries[::-1] != -1).argmax()) if len(entries) else 0
-    return Graph(ids("neighbors", 2), np.ascontiguousarray(entries[:n_entries]), upper)
+    entries = np.ascontiguousarray(entries[:n_entries])
+    return Graph(ids("neighbors", 2), entries, upper, table_of(arrays))
 
 
 def _record_of(kind: type[Record], entry: Mapping[str, Any]) -> Record:

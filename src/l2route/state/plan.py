@@ -6,6 +6,7 @@ from typing import NamedTuple
 from l2route import _core
 from l2route.search.bands import PlansByBand, by_band
 from l2route.search.filter import filters_of
+from l2route.search.guarantee import Guarantee
 from l2route.search.limits import Limits, check_alone
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Plan
@@ -22,6 +23,7 @@ class Asked(NamedTuple):
     recall: float | None
     space: str | None
     n_threads: int
+    guarantee: Guarantee | None = None
 
 
 class IndexPlan:
@@ -71,19 +73,22 @@ class IndexPlan:
         return known[2]
 
     def _planned(self, state: IndexState) -> Plan | PlansByBand:
-        k, _, limits, recall, space, n_threads = self._asked
+        k, _, limits, recall, space, n_threads, guarantee = self._asked
         searcher = state.searcher(space)
         filters = [each.core(state) for each in self._filters]
         if recall is None:
+            if guarantee is not None:
+                raise ValueError(f"expected a guarantee with a recall, got {guarantee!r} without")
             return searcher.plan(
                 k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
             )
         check_alone(recall, limits)
 
-        plain = self._current.setting(state, searcher, recall, k, n_threads)
+        kind: Guarantee = "mean" if guarantee is None else guarantee
+        plain = self._current.setting(state, searcher, recall, k, n_threads, 1.0, kind)
 
         def planned(members: Sequence[_core.Filter], share: float) -> Plan:
-            setting = self._current.setting(state, searcher, recall, k, n_threads, share)
+            setting = self._current.setting(state, searcher, recall, k, n_threads, share, kind)
             return searcher.plan(
                 k,
                 limits=setting.limits,
@@ -93,6 +98,7 @@ class IndexPlan:
                 n_work=setting.n_work,
                 scan_rerank=setting.scan_rerank,
                 sieve=(plain.limits, plain.n_work),
+                rule=state.rule_of(setting),
             )
 
         return by_band(filters, state.n_vectors, planned)

@@ -11,6 +11,7 @@ from l2route.files.patches import Layout, Patch
 from l2route.files.storage import StaleError, append_patch
 from l2route.state.buffers import PER_SLOT
 from l2route.state.current import Current
+from l2route.state.entry_record import VERTICES
 from l2route.state.living import Living, Slots
 from l2route.state.names import rows_of_names
 from l2route.state.persist import arrays_of_rows, meta_of, write_state
@@ -73,7 +74,9 @@ def _fits(state: IndexState, saved: Saved) -> bool:
 def _changing_arrays(state: IndexState) -> list[tuple[str, NDArray[Any]]]:
     """Arrays that additions and deletions change, with their names."""
     arrays = arrays_of_rows(state).items()
-    return [each for each in arrays if each[0] == "entries" or PER_SLOT.fullmatch(each[0])]
+    return [
+        each for each in arrays if each[0] in ("entries", VERTICES) or PER_SLOT.fullmatch(each[0])
+    ]
 
 
 def _save_whole(current: Current, state: IndexState, path: Path) -> None:
@@ -115,8 +118,11 @@ def _patch(
     for name, array in _changing_arrays(state):
         n_saved = saved.layouts[name].shape[0]
         new = np.arange(n_saved, len(array))
-        slots = changed if name == "neighbors" else renewed
-        known = np.arange(n_saved) if name == "entries" else slots
+        known: NDArray[np.integer[Any]] = changed if name == "neighbors" else renewed
+        if name == "entries":
+            known = np.arange(n_saved)
+        elif name == VERTICES:
+            known = np.flatnonzero((array < 0).any(axis=1))  # deletions only remove entry points
         numbers = np.union1d(known, new).astype(np.int64)
         rows[name] = (numbers, array[numbers])
         lengths[name] = len(array)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.search.filter import Filter, filter_of, filters_of
+from l2route.search.guarantee import Guarantee
 from l2route.search.limits import Limits, check_ef
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher, check_queries, check_threads
@@ -45,6 +46,7 @@ class Searching:
         slack: float | None = None,
         rerank: int | None = None,
         recall: float | None = None,
+        guarantee: Guarantee | None = None,
         space: str | None = None,
         n_threads: int = 0,
         trace: bool = False,
@@ -71,15 +73,18 @@ class Searching:
                 distances. Default: the space's own `rerank`, at least k, with a budget or without
                 any limit; otherwise 2k with a slack, and the whole beam with an ef alone.
             recall: recall@k to reach, in place of budget, ef, slack and rerank: see `setting`.
+            guarantee: what reaches the recall: "mean", the mean of the queries (the default), or
+                "p95", that of 95% of them.
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
         """
         limits = Limits(budget, ef, slack, rerank)
         state = self._current.state
-        if where is None and recall is None and state.living is None:  # the shortest way
+        if where is None and recall is None and guarantee is None and state.living is None:
+            # the shortest way
             return state.searcher(space).recent(k, limits, n_threads, state.labels)(queries, trace)
-        asked = Asked(k, where, limits, recall, space, n_threads)
+        asked = Asked(k, where, limits, recall, space, n_threads, guarantee)
         return IndexPlan(self._current, asked)(queries, trace)
 
     def plan(
@@ -92,6 +97,7 @@ class Searching:
         slack: float | None = None,
         rerank: int | None = None,
         recall: float | None = None,
+        guarantee: Guarantee | None = None,
         space: str | None = None,
         n_threads: int = 0,
     ) -> IndexPlan:
@@ -101,7 +107,8 @@ class Searching:
         `filter`: an array of ids is read again after a change, and refused if one of them is gone.
         """
         limits = Limits(budget, ef, slack, rerank)
-        plan = IndexPlan(self._current, Asked(k, where, limits, recall, space, n_threads))
+        asked = Asked(k, where, limits, recall, space, n_threads, guarantee)
+        plan = IndexPlan(self._current, asked)
         plan.prepare()
         return plan
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import Metric
-from l2route.files.memory import aligned
 from l2route.graph.build import DEGREE
 from l2route.graph.entry import N_ENTRIES
 from l2route.graph.graph import Graph, compact_rows, mapped_ids
@@ -44,9 +43,10 @@ def living_state(state: IndexState) -> IndexState:
     lists = widened(state.graph.neighbors, max(width, DEGREE if is_small else MIN_WIDTH))
     flat = Graph.empty(lists.shape[1])
     if n:
-        flat = connect_graph(Graph(lists, _flat_entries(state.graph)), state.base)
+        whole = Graph(lists, _flat_entries(state.graph), table=state.graph.table)
+        flat = connect_graph(whole, state.base)
     counts = Counts(next_id=max(state.next_id, int(labels.max(initial=-1)) + 1))
-    living = reopened(state.base, state.spaces[1:], flat.neighbors, flat.entries, labels, counts)
+    living = reopened(state.base, state.spaces[1:], flat, labels, counts)
     changed = np.flatnonzero((flat.neighbors != lists).any(axis=1)).astype(np.int32)
     living.store.note_changes(changed, changed[:0])
     return served(living, state)
@@ -55,8 +55,7 @@ def living_state(state: IndexState) -> IndexState:
 def reopened(
     base: BaseVectors,
     spaces: Sequence[RoutingSpace],
-    neighbors: NDArray[np.int32],
-    entries: NDArray[np.int32],
+    graph: Graph,
     labels: NDArray[np.int64],
     counts: Counts,
 ) -> Living:
@@ -65,16 +64,15 @@ def reopened(
     Args:
         base: vectors.
         spaces: routing spaces beside the original one.
-        neighbors: lists in which every slot with an id is reachable, checked [n, width].
-        entries: entry points, checked.
+        graph: a flat graph in which every slot with an id is reachable.
         labels: ids of slots, distinct, and −1 for dead and free ones [n].
         counts: what has happened so far.
     """
-    n = len(neighbors)
-    parents = _parents(neighbors, entries, labels)
+    n = graph.n_vertices
+    parents = _parents(graph, labels)
     arrays: dict[str, NDArray[Any]] = {
         "vectors": base.rows,
-        "neighbors": neighbors,
+        "neighbors": graph.neighbors,
         "parents": parents,
         "copies": _copies(base, parents),
         "labels": labels,
@@ -85,15 +83,15 @@ def reopened(
             arrays[f"space{i}_bias"] = space.bias
     counts.n_when_entered = int((labels != -1).sum())
     buffers = with_room(arrays, n, capacity_for(n))
-    return Living(base, tuple(spaces), buffers, padded_entries(entries), n, counts)
+    entries = padded_entries(graph.entries[graph.entries >= 0])
+    table = None if graph.table is None else graph.table.copy()
+    return Living(base, tuple(spaces), buffers, entries, n, counts, table)
 
 
-def _parents(
-    neighbors: NDArray[np.int32], entries: NDArray[np.int32], labels: NDArray[np.int64]
-) -> NDArray[np.int32]:
+def _parents(graph: Graph, labels: NDArray[np.int64]) -> NDArray[np.int32]:
     """Parents in a tree that reaches every slot with an id [n]."""
-    if len(entries):
-        return _core.tree_parents(_core.Graph(aligned(neighbors), entries, []), labels)
+    if (graph.entries >= 0).any():
+        return _core.tree_parents(graph.core, labels)
     if (labels != -1).any():
         raise ValueError("expected entries of a graph with vertices, got none")
     return np.full(len(labels), -1, dtype=np.int32)
@@ -112,8 +110,8 @@ def _copies(base: BaseVectors, parents: NDArray[np.int32]) -> NDArray[np.uint8]:
 def empty_state(dim: int, metric: Metric, degree: int) -> IndexState:
     """The state of an index without vectors."""
     base = BaseVectors(np.zeros((0, padded_dim(dim)), dtype=np.float32), dim, metric)
-    lists, none = np.zeros((0, degree), dtype=np.int32), np.zeros(0, dtype=np.int32)
-    return served(reopened(base, (), lists, none, none.astype(np.int64), Counts()))
+    no_labels = np.zeros(0, dtype=np.int64)
+    return served(reopened(base, (), Graph.empty(degree), no_labels, Counts()))
 
 
 def served(living: Living, like: IndexState | None = None) -> IndexState:
@@ -162,7 +160,9 @@ def dense_state(state: IndexState) -> IndexState:
     base = replace(living.base, rows=aligned_rows(living.base.rows, live))
     entries = rows_of_slots[living.entries[living.entries >= 0]]
     lists = _dense_lists(living, live, rows_of_slots)
-    graph = Graph(lists, entries) if len(live) else Graph.empty(lists.shape[1])
+    table = living.graph.table
+    table = None if table is None else table.mapped(rows_of_slots)
+    graph = Graph(lists, entries, table=table) if len(live) else Graph.empty(lists.shape[1])
     labels = living.labels[live]
     is_numbered = bool((labels == np.arange(len(live))).all())
     validation = None if living.counts.n_changed or not len(live) else state.validation
@@ -177,7 +177,13 @@ def dense_state(state: IndexState) -> IndexState:
         () if validation is None else list(state.settings.values()),
         () if validation is None else list(state.losses.values()),
     )
-    return replace(dense, drifts=state.drifts, next_id=living.counts.next_id, names=state.names)
+    return replace(
+        dense,
+        drifts=state.drifts,
+        rules=state.rules,
+        next_id=living.counts.next_id,
+        names=state.names,
+    )
 
 
 def _dense_lists(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from l2route.search.codes import COMPRESSIONS
 from l2route.search.gain import Gain
 from l2route.search.space import ROW_TYPES, Codes, RoutingSpace
-from l2route.search.vertex_map import FilterMap, Projection, VertexMap
+from l2route.search.vertex_map import FilterMap, LinearMap, Projection, VertexMap
 from l2route.state.arrays import optional_array, required_array
 
 FILTER_ARRAYS = {
@@ -25,6 +25,8 @@ FILTER_ARRAYS = {
     "bias": 1,
 }
 """Arrays of a filter's vertex map that it always has, with their numbers of axes."""
+LINEAR_ARRAYS = {"matrix": 2, "centre": 1, "shift": 1, "tilt": 1}
+"""Arrays of a linear vertex map, with their numbers of axes."""
 PROJECTED = re.compile(rf"(original|pca\d+)(-({'|'.join(COMPRESSIONS)}))?")
 """Names of spaces whose vertices are mapped as queries are. Version 0.1 did not say which are."""
 
@@ -41,6 +43,9 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
         "steps": None if codes is None else codes.scale,
     }
     by = space.vertex_map
+    if isinstance(by, LinearMap):
+        arrays |= {f"linear_{name}": getattr(by, name) for name in LINEAR_ARRAYS}
+        arrays["linear_constants"] = np.array([by.lengthwise, by.constant])
     if isinstance(by, FilterMap):
         names = (*FILTER_ARRAYS, "lengthwise")
         arrays |= {f"filter_{name}": getattr(by, name) for name in names}
@@ -61,6 +66,7 @@ def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
         "inlined": space.inlined,
         "origin": space.origin,
         "rerank": space.rerank,
+        "rerank_grows": space.rerank_grows,
         "model": space.model,
         "gain": None if space.gain is None else asdict(space.gain),
         "vertex_map": _name_of(space.vertex_map),
@@ -70,6 +76,8 @@ def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
 def _name_of(vertex_map: VertexMap | None) -> str | None:
     if vertex_map is None:
         return None
+    if isinstance(vertex_map, LinearMap):
+        return "linear"
     return "filter" if isinstance(vertex_map, FilterMap) else "projection"
 
 
@@ -86,6 +94,7 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         bias=optional_array(arrays, f"space{i}_bias", "float32", 1),
         name=str(entry["name"]),
         rerank=int(entry.get("rerank", 32)),
+        rerank_grows=bool(entry.get("rerank_grows", False)),
         origin=None if entry.get("origin") is None else float(entry["origin"]),
         model=None if entry.get("model") is None else str(entry["model"]),
         gain=_gain_of(entry.get("gain")),
@@ -117,8 +126,25 @@ def _vertex_map_of(
         return Projection()
     if kind is None:
         return None
+    if kind == "linear":
+        return _linear_map_of(i, arrays)
     if kind != "filter":
-        raise ValueError(f"expected a vertex map projection or filter, got {kind!r}")
+        raise ValueError(f"expected a vertex map projection, linear or filter, got {kind!r}")
+    return _filter_map_of(i, arrays)
+
+
+def _linear_map_of(i: int, arrays: Mapping[str, NDArray[Any]]) -> LinearMap:
+    parts = {
+        name: required_array(arrays, f"space{i}_linear_{name}", ("float32",), n_axes)
+        for name, n_axes in LINEAR_ARRAYS.items()
+    }
+    constants = required_array(arrays, f"space{i}_linear_constants", ("float64",), 1)
+    if constants.shape != (2,):
+        raise ValueError(f"expected space{i}_linear_constants [2], got {list(constants.shape)}")
+    return LinearMap(**parts, lengthwise=float(constants[0]), constant=float(constants[1]))
+
+
+def _filter_map_of(i: int, arrays: Mapping[str, NDArray[Any]]) -> FilterMap:
     parts = {
         name: required_array(arrays, f"space{i}_filter_{name}", ("float32",), n_axes)
         for name, n_axes in FILTER_ARRAYS.items()

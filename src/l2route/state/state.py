@@ -20,7 +20,9 @@ from l2route.search.filter import slots_by_label
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Loss, Setting, SettingKey
 from l2route.search.space import RoutingSpace, original_space
+from l2route.search.stopping import RuleKey, StoppingRule
 from l2route.search.validation import Validation
+from l2route.state.entry_record import arrays_of_table
 from l2route.state.names import new_names
 from l2route.state.space_record import arrays_of_space
 
@@ -45,11 +47,13 @@ class IndexState:
     validation: Validation | None = None
     """Queries on which settings are measured."""
     settings: Mapping[SettingKey, Setting] = field(default_factory=dict)
-    """Settings measured so far, by space, k, recall and share that passes."""
+    """Settings measured so far, by space, k, recall, share that passes and guarantee."""
     losses: Mapping[str, Loss] = field(default_factory=dict)
     """Losses of recall by compression, by the name of the compressed space."""
     drifts: Mapping[str, Drift] = field(default_factory=dict)
     """Drift of spaces when it was last measured, by the name of the space; not saved."""
+    rules: Mapping[RuleKey, StoppingRule] = field(default_factory=dict)
+    """Learned stopping rules, by space and k."""
     next_id: int = 0
     """Least id for the next vector added without one: ids of deleted vectors stay unused."""
     living: Living | None = None
@@ -99,6 +103,7 @@ class IndexState:
             "vectors": self.base.rows,
             "neighbors": self.graph.neighbors,
             "entries": self.graph.entries,
+            **arrays_of_table(self.graph.table),
         }
         if self.labels is not None:
             arrays["labels"] = self.labels
@@ -210,9 +215,17 @@ class IndexState:
             base=base,
             searchers=searchers,
             settings={key: each for key, each in self.settings.items() if key[0] in kept},
+            rules={key: rule for key, rule in self.rules.items() if key[0] in kept},
             losses={name: loss for name, loss in self.losses.items() if name in kept},
             drifts={name: drift for name, drift in self.drifts.items() if name in kept},
         )
+
+    def rule_of(self, setting: Setting) -> _core.StopRule | None:
+        """The learned rule by which a setting ends walks without a filter, if there is one."""
+        rule = self.rules.get((setting.space, setting.k))
+        if rule is None:
+            return None
+        return rule.core_of(setting.threshold, setting.power, setting.first_level)
 
     def with_settings_of(self, other: IndexState, before: IndexState) -> IndexState:
         """Add the settings that `other` has, `before` has not, and that are valid for this state.

@@ -15,7 +15,7 @@ from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import N_KEPT, Validation
 from l2route.training.clock import Clock, timed
-from l2route.training.options import LearnOptions, Spending
+from l2route.training.options import Goal, LearnOptions
 from l2route.training.problem import CHOOSING, CONFIRMING, Problem
 from l2route.training.report import Contest
 
@@ -36,8 +36,8 @@ LOWER = 0.25
 class Aim(Protocol):
     """A training target: chooses the final weights and compares spaces."""
 
-    spending: Spending
-    """Budget and rerank to learn for."""
+    goals: tuple[Goal, ...]
+    """Budgets, reranks and numbers of neighbours to learn for."""
     seconds: float
     """Seconds that `choose` takes for each interpolation that it tries."""
     shares: tuple[float, ...]
@@ -47,15 +47,18 @@ class Aim(Protocol):
     n_confirming: int
     """Number of validation queries that spaces are compared on."""
 
+    def merit(self, start: RoutingSpace) -> float:
+        """How good a space to start from is on the choosing queries: more is better."""
+
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """The best interpolation and its space."""
 
-    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Compare a space with another one; None if the other cannot meet the target at all."""
+    def contests(self, space: RoutingSpace, rival: RoutingSpace) -> list[Contest]:
+        """Compare a space with another one; none if the other cannot meet the target at all."""
 
 
 class BudgetAim:
-    """The highest recall@k within a budget of distance computations.
+    """The highest recall@k within budgets of distance computations, on average over all goals.
 
     Args:
         problem: graph and queries.
@@ -67,25 +70,47 @@ class BudgetAim:
 
     def __init__(self, problem: Problem, options: LearnOptions) -> None:
         self.problem, self.n_threads = problem, options.n_threads
-        self.spending = options.spending
+        self.goals = options.fitted(problem.base.dim, problem.graph.n_vertices).goals
         self.n_choosing, self.n_confirming = (
             len(problem.nearest[part]) for part in (CHOOSING, CONFIRMING)
         )
+
+    def merit(self, start: RoutingSpace) -> float:
+        """Mean recall within the budgets."""
+        recalls = [
+            self.problem.recalls(start, goal, CHOOSING, self.n_threads).mean()
+            for goal in self.goals
+        ]
+        return float(np.mean(recalls))
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """The best weights: states were validated at the budget while learning."""
         return 1.0, space_at(1.0)
 
-    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Compare recalls; None if the budget does not pay for the other space's projection."""
-        try:
-            theirs = self._recalls(rival)
-        except ValueError:
-            return None
-        return Contest.of_recalls(rival.name, theirs, self._recalls(space))
+    def contests(self, space: RoutingSpace, rival: RoutingSpace) -> list[Contest]:
+        """Compare recalls, averaged over all goals and goal by goal.
 
-    def _recalls(self, space: RoutingSpace) -> NDArray[np.float64]:
-        return self.problem.recalls(space, self.spending, CONFIRMING, self.n_threads)
+        Goals whose budget does not pay for the other space's projection are left out.
+        """
+        theirs: dict[Goal, NDArray[np.float64]] = {}
+        for goal in self.goals:
+            try:
+                theirs[goal] = self._recalls(rival, goal)
+            except ValueError:
+                continue
+        if not theirs:
+            return []
+        ours = {goal: self._recalls(space, goal) for goal in theirs}
+        means = [np.mean(list(each.values()), axis=0) for each in (theirs, ours)]
+        contests = [Contest.of_recalls(rival.name, *means)]
+        if len(theirs) > 1:
+            contests += [
+                Contest.of_recalls(rival.name, theirs[goal], ours[goal], goal) for goal in theirs
+            ]
+        return contests
+
+    def _recalls(self, space: RoutingSpace, goal: Goal) -> NDArray[np.float64]:
+        return self.problem.recalls(space, goal, CONFIRMING, self.n_threads)
 
 
 class RecallAim:
@@ -104,7 +129,7 @@ class RecallAim:
         self, problem: Problem, plain: RoutingSpace, options: LearnOptions, clock: Clock
     ) -> None:
         assert options.recall is not None
-        self.problem, self.recall, self.k = problem, options.recall, options.k
+        self.problem, self.recall, (self.k,) = problem, options.recall, options.ks
         self.n_threads = options.n_threads
         searcher = Searcher(problem.graph, plain, problem.base)
         n_used = self._affordable(searcher, clock)
@@ -129,7 +154,7 @@ class RecallAim:
         rerank = max(self.plain_setting.rerank, round(LEAST_RERANK * self.k))
         n_routing = int(np.ceil(found.n_routing.mean()))
         cost = spent(n_routing, rerank, plain.n_projection, plain.dim, problem.base.dim)
-        self.spending = Spending(int(np.ceil(cost)), rerank)
+        self.goals: tuple[Goal, ...] = (Goal(int(np.ceil(cost)), rerank, self.k),)
         """What the recall costs without learning, with a rerank of at least 2k."""
 
     def _affordable(self, searcher: Searcher, clock: Clock) -> int:
@@ -142,6 +167,11 @@ class RecallAim:
         n_calibrations = RERANKING * (len(SHARES) + 2)
         per_query = N_SEARCHES * n_calibrations * taken / len(probed)
         return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
+
+    def merit(self, start: RoutingSpace) -> float:
+        """The bytes read at the recall by the space that this target was made for, negated."""
+        del start
+        return -self.plain_cost
 
     def choose(self, space_at: Callable[[float], RoutingSpace]) -> tuple[float, RoutingSpace]:
         """The interpolation that reaches the recall at the least cost, on the choosing queries.
@@ -158,18 +188,18 @@ class RecallAim:
                 best, cheapest, space = share, known[1], tried
         return best, space_at(0.0) if space is None else space
 
-    def contest(self, space: RoutingSpace, rival: RoutingSpace) -> Contest | None:
-        """Compare bytes read at the recall; None if the other space does not reach it.
+    def contests(self, space: RoutingSpace, rival: RoutingSpace) -> list[Contest]:
+        """Compare bytes read at the recall; no contest if the other space does not reach it.
 
         Settings were calibrated on the choosing queries, so the recall on the confirming queries
         differs a little from the target. The difference is charged at the price of recall.
         """
         theirs, ours = self._charged(rival), self._charged(space)
         if theirs is None:
-            return None
+            return []
         if ours is None:
-            return Contest(rival.name, float(theirs.mean()), np.inf, 1.0)
-        return Contest.of_costs(rival.name, theirs, ours)
+            return [Contest(rival.name, float(theirs.mean()), np.inf, 1.0)]
+        return [Contest.of_costs(rival.name, theirs, ours)]
 
     def _calibrated(self, space: RoutingSpace) -> tuple[Setting, float] | None:
         """The setting that reaches the recall and its cost; None if no setting does."""

@@ -79,16 +79,15 @@ def nearest_others(
     """
     vectors = base.vectors()
     ids = np.arange(len(vectors)) if chosen is None else chosen
-    others = np.full((len(vectors), options.k), -1, dtype=np.int64)
-    if options.k > 1:
+    k = options.ks[-1]
+    others = np.full((len(vectors), k), -1, dtype=np.int64)
+    if k > 1:
         searcher = Searcher(graph, original_space(base), base)
-        ef, n_threads = max(OTHERS_EF, 2 * options.k), options.n_threads
-        found = searcher.search(
-            vectors[ids], options.k + 1, limits=Limits(ef=ef), n_threads=n_threads
-        ).ids
+        ef, n_threads = max(OTHERS_EF, 2 * k), options.n_threads
+        found = searcher.search(vectors[ids], k + 1, limits=Limits(ef=ef), n_threads=n_threads).ids
         is_itself = found == ids[:, None]  # [n_chosen, k + 1]
         is_itself[~is_itself.any(axis=1), -1] = True  # an equal vector may have come first
-        others[ids] = found[~is_itself].reshape(len(ids), options.k)
+        others[ids] = found[~is_itself].reshape(len(ids), k)
         return others
     apart = np.full(len(ids), np.inf, dtype=np.float32)  # [n_chosen]
     for neighbor in graph.neighbors[ids].T:  # [n_chosen]
@@ -98,6 +97,24 @@ def nearest_others(
         apart[used[is_nearer]] = distances[is_nearer]
         others[ids[used[is_nearer]], 0] = neighbor[used[is_nearer]]
     return others
+
+
+def draw_targets(nearest: NDArray[np.int64], ks: tuple[int, ...], seed: int) -> NDArray[np.int64]:
+    """Targets of walks: all of the k nearest, or for each of several k one of its nearest.
+
+    Args:
+        nearest: the nearest of each query, as many as the largest k [n, k].
+        ks: numbers of neighbours to find, ascending.
+        seed: seed of the choice.
+
+    Returns:
+        Targets [n, k], or [n, n_ks].
+    """
+    if len(ks) == 1:
+        return nearest
+    rng = np.random.default_rng(seed)
+    ranks = np.stack([rng.integers(k, size=len(nearest)) for k in ks], axis=1)  # [n, n_ks]
+    return np.take_along_axis(nearest, ranks, axis=1)
 
 
 def base_as_queries(

@@ -13,7 +13,7 @@ from l2route.files.hashing import DIGEST_BYTES, add_array
 from l2route.models.protocol import name_of
 from l2route.training.problem import Problem, Sizes
 
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)

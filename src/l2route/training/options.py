@@ -1,7 +1,7 @@
 """Options of learning. Each is described once, by the docstring under its field."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import index as index_of
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
@@ -10,17 +10,19 @@ if TYPE_CHECKING:  # the protocol needs torch, options do not
     from l2route.models.protocol import RoutingModel
 
 from l2route.files.require import require
-from l2route.search.limits import DEFAULT_BUDGET, Limits
+from l2route.search.limits import Limits
+from l2route.search.space import rerank_within
 
 Objective = Literal["imitation", "teacher", "topk"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 ModelName = Literal["filter", "gcn", "ffn"]
 MODELS: tuple[ModelName, ...] = get_args(ModelName)
-DEFAULT_RERANK = 8
+Counts = int | Sequence[int]
+"""A whole number, or several."""
+DEFAULT_BUDGETS, DEFAULT_KS = (128, 256, 512), (1, 10)
+"""Budgets and numbers of neighbours that one space is learned for by default."""
 COUNTS = (
-    "budget",
     "rerank",
-    "k",
     "dim",
     "steps",
     "seed",
@@ -30,6 +32,8 @@ COUNTS = (
     "n_threads",
 )
 """Options that are whole numbers, of any integer type."""
+SEVERAL = ("budget", "k")
+"""Options that are whole numbers or several of them."""
 LEAST = {
     "budget": 1,
     "rerank": 1,
@@ -57,17 +61,19 @@ FINITE = ("near_duplicate", "memory_gb")
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """Distance computations per query that walks learn for and are validated with."""
+class Goal:
+    """Recall@k within a budget, which walks learn for and spaces are compared by."""
 
     budget: int
-    """In total, rerank and projection included."""
+    """Distance computations per query in total, rerank and projection included."""
     rerank: int
     """Of the budget, true distances at the end."""
+    k: int = 1
+    """Nearest neighbours to find."""
 
     @property
     def limits(self) -> Limits:
-        """Limits of searches that spend as much."""
+        """Limits of searches that spend the budget."""
         return Limits(self.budget, rerank=self.rerank)
 
 
@@ -78,14 +84,18 @@ class LearnOptions:
     The first sentence under a field is also the help text of the command line's option.
     """
 
-    budget: int | None = None
-    """Training target given as a budget: distance computations per query, 256 by default. Rerank
-    and projection are included."""
+    budget: Counts | None = None
+    """Training target given as budgets: distance computations per query, 128,256,512 by default.
+    Rerank and projection are included. One space serves all of several budgets; walks for each of
+    them compute as many distances in total. If queries are projected, the default ones are at least
+    twice the cost of rerank and projection."""
     rerank: int | None = None
-    """Distance computations of the budget that rerank the best candidates, by default max(8, k)."""
-    k: int = 1
-    """Number of nearest neighbours to find per query. At most `rerank`: all k have to be among the
-    reranked candidates."""
+    """Distance computations that rerank the best candidates, by default a tenth of the budget, or a
+    20th for k = 1. At least 8 and k by default. Searches of the learned space do the same."""
+    k: Counts | None = None
+    """Number of nearest neighbours to find per query, by default 1,10, or 1 if one budget or a
+    recall is given. If several, one space serves all of them. At most `rerank`: all k have to be
+    among the reranked candidates."""
     recall: float | None = None
     """Training target given as recall@k, in place of budget and rerank. The budget is then what
     this recall costs without learning, the rerank at least 2k, and the learned space is chosen for
@@ -100,8 +110,8 @@ class LearnOptions:
     """Time limit in minutes, set-up and final measurements included. If there is no time to find
     the true neighbours of all training queries, some are left out. Ignored if steps are given."""
     epochs: float = 20.0
-    """Largest number of passes over the training queries, but at least 2,000 steps. More passes
-    gain nothing. Ignored if steps are given."""
+    """Largest number of passes over the training queries per budget, but at least 2,000 steps. More
+    passes gain nothing. Ignored if steps are given."""
     steps: int | None = None
     """Number of training steps, in place of a time limit. Makes a run reproducible bit for bit."""
     seed: int = 0
@@ -149,23 +159,33 @@ class LearnOptions:
         for name in COUNTS:
             if (count := getattr(self, name)) is not None:
                 object.__setattr__(self, name, index_of(count))
+        for name in SEVERAL:
+            if (counts := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _counts(name, counts))
         self._check_ranges()
         require(self.model in MODELS, f"model {', '.join(MODELS)}", self.model)
         require(self.objective in OBJECTIVES, f"objective {', '.join(OBJECTIVES)}", self.objective)
         require(self.recall is None or 0 < self.recall <= 1, "recall in (0, 1]", self.recall)
         if self.recall is not None and (self.budget is not None or self.rerank is not None):
             raise ValueError("expected a recall, or else budget and rerank, got both")
-        budget, rerank = self.spending.budget, self.spending.rerank
-        require(self.k <= rerank, f"k in [1, {rerank}], the rerank", self.k)
-        if self.recall is None:
-            require(rerank < budget, f"rerank below the budget, {budget}", rerank)
+        self._check_goals()
+
+    def _check_goals(self) -> None:
+        if self.recall is not None:
+            require(len(self.ks) == 1, "one k with a recall", self.k)
+        for goal in self.goals:
+            require(goal.k <= goal.rerank, f"k in [1, {goal.rerank}], the rerank", goal.k)
+            if self.recall is None:
+                is_below = goal.rerank < goal.budget
+                require(is_below, f"rerank below the budget, {goal.budget}", goal.rerank)
 
     def _check_ranges(self) -> None:
         given = {each.name: getattr(self, each.name) for each in fields(self)}
         given = {name: value for name, value in given.items() if value is not None}
         for name, least in LEAST.items():
             if name in given:
-                require(given[name] >= least, f"{name} of at least {least}", given[name])
+                smallest = min(given[name]) if isinstance(given[name], tuple) else given[name]
+                require(smallest >= least, f"{name} of at least {least}", smallest)
         for name in ABOVE_ZERO:
             if name in given:
                 require(given[name] > 0, f"{name} above 0", given[name])
@@ -179,18 +199,56 @@ class LearnOptions:
         return None if self.steps is not None else self.minutes
 
     @property
-    def spending(self) -> Spending:
-        """Budget and rerank, or their defaults."""
-        rerank = max(DEFAULT_RERANK, self.k) if self.rerank is None else self.rerank
-        return Spending(DEFAULT_BUDGET if self.budget is None else self.budget, rerank)
+    def budgets(self) -> tuple[int, ...]:
+        """Budgets, or their defaults, ascending."""
+        return DEFAULT_BUDGETS if self.budget is None else _as_tuple(self.budget)
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Numbers of neighbours, or their defaults, ascending."""
+        if self.k is not None:
+            return _as_tuple(self.k)
+        return DEFAULT_KS if self.recall is None and len(self.budgets) > 1 else DEFAULT_KS[:1]
+
+    @property
+    def goals(self) -> tuple[Goal, ...]:
+        """Every k within every budget; for a recall the budgets are found later."""
+        return tuple(
+            Goal(budget, rerank_within(budget, k) if self.rerank is None else self.rerank, k)
+            for budget in self.budgets
+            for k in self.ks
+        )
+
+    def fitted(self, dim: int, n_vectors: int) -> "LearnOptions":
+        """The options with budgets and k filled in, for vectors of this dimension and number."""
+        ks = self.ks if self.k is not None else tuple(k for k in self.ks if k <= n_vectors)
+        if self.recall is not None or self.budget is not None:
+            return replace(self, k=ks)
+        n_projection = 0 if self.dim is None or self.dim == dim else self.dim
+        rerank = max(goal.rerank for goal in self.goals if goal.budget == self.budgets[0])
+        least = 2 * (rerank + n_projection)
+        return replace(self, k=ks, budget=tuple(max(each, least) for each in self.budgets))
+
+
+def _counts(name: str, given: object) -> int | tuple[int, ...]:
+    """A whole number, or several distinct ones in ascending order."""
+    if not isinstance(given, Iterable):
+        return index_of(given)  # type: ignore[arg-type] # it says what it does not take
+    counts = tuple(sorted({index_of(each) for each in given}))
+    require(len(counts) > 0, f"{name} of at least one number", counts)
+    return counts[0] if len(counts) == 1 else counts
+
+
+def _as_tuple(counts: Counts) -> tuple[int, ...]:
+    return (counts,) if isinstance(counts, int) else tuple(counts)
 
 
 class LearnKeywords(TypedDict, total=False):
     """Fields of `LearnOptions` as keywords of `RoutingIndex.learn`; `model` may be custom."""
 
-    budget: int | None
+    budget: Counts | None
     rerank: int | None
-    k: int
+    k: Counts | None
     recall: float | None
     dim: int | None
     model: "ModelName | RoutingModel"

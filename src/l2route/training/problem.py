@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import recall_per_query
 from l2route.data.truth import Truth, exact_neighbors
-from l2route.data.vectors import check_vectors, normalize
 from l2route.files.hashing import hash_arrays
 from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
@@ -21,16 +20,16 @@ from l2route.search.validation import DEPTH, N_KEPT, Validation
 from l2route.training.base_queries import (
     affordable_vectors,
     base_as_queries,
+    draw_targets,
     look_alike,
     nearest_others,
 )
 from l2route.training.clock import Clock, timed
 from l2route.training.footprint import max_hop_blocks
-from l2route.training.options import LearnOptions, Spending
-from l2route.training.queries import QueryLog, answer_radius, hold_out, n_validation_of
+from l2route.training.log_split import HeldOut, distinct_queries, hold_out_of
+from l2route.training.options import Goal, LearnOptions
+from l2route.training.queries import QueryLog, n_validation_of
 
-LEAST_DISTINCT = 20
-"""Smallest number of distinct queries to learn from."""
 VALIDATION_TIME, TRAIN_TIME, BASE_TIME = 0.1, 0.2, 0.1
 """Fractions of a run's time for the true neighbours of validation queries, of training queries and
 of base vectors used as queries. Queries for which there is no time are left out."""
@@ -72,12 +71,14 @@ class Problem:
     validation: Validation
     """Held-out queries and their true neighbours."""
     targets: NDArray[np.int64]
-    """The k nearest neighbours of each training query [n_train, k]."""
+    """Nearest neighbours of each training query, which walks have to find [n_train, n_targets]."""
+    target_ks: tuple[int, ...]
+    """Which targets they are: each is one of the k nearest [n_targets]."""
     hidden: NDArray[np.int32]
     """Vertex hidden from each training query's walk: the vertex of a base vector used as query; −1
     for none [n_train]."""
     nearest: NDArray[np.float32]
-    """True distances of the k nearest of each validation query [n_validation, k]."""
+    """True distances of the nearest of each validation query [n_validation, largest k]."""
     scale: float
     """Factor by which vectors and queries are multiplied; see `unit_scale`."""
     n_queries: int
@@ -102,14 +103,15 @@ class Problem:
         return Validation(self.validation.queries[order], self.validation.neighbors[order])
 
     def recalls(
-        self, space: RoutingSpace, spending: Spending, part: slice, n_threads: int = 0
+        self, space: RoutingSpace, goal: Goal, part: slice, n_threads: int = 0
     ) -> NDArray[np.float64]:
         """Recall@k of each validation query of a part, within the budget [n_part]."""
-        queries, nearest = self.validation.queries[part], self.nearest[part]
+        queries, k = self.validation.queries[part], goal.k
+        nearest = self.nearest[part, :k]
         if self.judge is not None:
             return self.judge(space, queries)
-        searcher, k = Searcher(self.graph, space, self.base), nearest.shape[1]
-        found = searcher.search(queries, k, limits=spending.limits, n_threads=n_threads)
+        searcher = Searcher(self.graph, space, self.base)
+        found = searcher.search(queries, k, limits=goal.limits, n_threads=n_threads)
         return recall_per_query(self.base.exact_distances(queries, found.ids), nearest, k)
 
 
@@ -141,27 +143,13 @@ class _Finder:
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldOut:
-    """Validation queries of a log, and the queries that are excluded from training for them."""
-
-    chosen: NDArray[np.int64]
-    """Positions of the validation queries among the distinct ones, ascending [n_validation]."""
-    truth: Truth
-    """True neighbours of the validation queries."""
-    n_candidates: int
-    """Number of distinct queries that they were chosen from."""
-    is_held_out: NDArray[np.bool_]
-    """Whether a distinct query is excluded from training [n_distinct]."""
-
-
-@dataclass(frozen=True, slots=True)
 class _TrainingPart:
     """Training queries from one source: the log, or the base vectors."""
 
     queries: NDArray[np.float32]
     """[n, dim]"""
     targets: NDArray[np.int64]
-    """[n, k]"""
+    """[n, n_targets]"""
     hidden: NDArray[np.int32]
     """[n]"""
     n_drawn: int
@@ -185,8 +173,9 @@ def pose(
 
     Arguments as for `train`, and the run's clock and sizes if it has them already.
     """
+    options = options.fitted(base.dim, graph.n_vertices)
     log = _distinct(queries, base, graph, options)
-    known = _known(neighbors, log, options.k, graph)
+    known = _known(neighbors, log, options.ks[-1], graph)
     finder = _Finder(base, cache, progress, clock or Clock(options.time_limit), sizes)
     held = _hold_out(log, finder, options)
     validation = Validation(log.distinct[held.chosen], held.truth.ids.astype(np.int32))
@@ -200,8 +189,9 @@ def pose(
         train=np.concatenate([part.queries for part in parts]),
         validation=validation,
         targets=np.concatenate([part.targets for part in parts]),
+        target_ks=options.ks if len(options.ks) > 1 else options.ks * options.ks[0],
         hidden=np.concatenate([part.hidden for part in parts]),
-        nearest=held.truth.distances[:, : options.k],
+        nearest=held.truth.distances[:, : options.ks[-1]],
         scale=unit_scale(base.vectors()),
         n_queries=int(log.counts.sum()),
         n_distinct=len(log.distinct),
@@ -210,22 +200,18 @@ def pose(
     )
 
 
-def _sizes(held: _HeldOut, parts: list[_TrainingPart], n_blocks: int) -> Sizes:
+def _sizes(held: HeldOut, parts: list[_TrainingPart], n_blocks: int) -> Sizes:
     n_base = sum(part.n_drawn for part in parts[1:])
     return Sizes(held.n_candidates, parts[0].n_drawn, n_base, n_blocks)
 
 
 def _distinct(queries: object, base: BaseVectors, graph: Graph, options: LearnOptions) -> QueryLog:
     """Check the log and find its distinct queries."""
-    checked = check_vectors("queries", queries, base.dim)
-    if options.k > graph.n_vertices:
-        raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.k}")
+    log = distinct_queries(queries, base, options.seed)
+    if options.ks[-1] > graph.n_vertices:
+        raise ValueError(f"expected k of at most {graph.n_vertices}, got {options.ks[-1]}")
     if options.dim is not None and options.dim > base.dim:
         raise ValueError(f"expected dim of at most {base.dim}, got {options.dim}")
-    log = QueryLog.of(normalize(checked) if base.metric == "cosine" else checked, options.seed)
-    if len(log.distinct) < LEAST_DISTINCT:
-        got = f"{len(log.distinct)} among {len(checked)}"
-        raise ValueError(f"expected at least {LEAST_DISTINCT} distinct training queries, got {got}")
     return log
 
 
@@ -242,28 +228,23 @@ def _known(neighbors: object, log: QueryLog, k: int, graph: Graph) -> NDArray[np
     return ids[:, :k].astype(np.int64)
 
 
-def _hold_out(log: QueryLog, finder: _Finder, options: LearnOptions) -> _HeldOut:
+def _hold_out(log: QueryLog, finder: _Finder, options: LearnOptions) -> HeldOut:
     """Choose validation queries and find as many neighbours of each as an index keeps."""
     n_wanted = n_validation_of(len(log.distinct), options.n_validation)
     candidates = log.order[:n_wanted]
-    depth = max(options.k, min(DEPTH, len(finder.base.rows)))
+    depth = max(options.ks[-1], min(DEPTH, len(finder.base.rows)))
     if finder.sizes is None:
         n_most = finder.affordable(log.distinct[candidates], depth, VALIDATION_TIME)
     else:
         n_most = finder.sizes.validation
     candidates = candidates[:n_most]
     truth = finder.find(log.distinct[candidates], depth)
-    radii = answer_radius(log.distinct[candidates], truth.distances, finder.base.metric)
-    chosen, is_held_out = hold_out(log.distinct, candidates, options.near_duplicate * radii)
-    order = np.argsort(candidates)
-    places = order[np.searchsorted(candidates, chosen, sorter=order)]
-    kept = Truth(truth.ids[places], truth.distances[places])
-    return _HeldOut(chosen, kept, len(candidates), is_held_out)
+    return hold_out_of(log, candidates, truth, finder.base.metric, options.near_duplicate)
 
 
 def _from_log(
     log: QueryLog,
-    held: _HeldOut,
+    held: HeldOut,
     finder: _Finder,
     options: LearnOptions,
     known: NDArray[np.int64] | None,
@@ -273,10 +254,11 @@ def _from_log(
     if finder.sizes is not None:
         drawn = drawn[: finder.sizes.train]
     elif known is None:
-        drawn = drawn[: finder.affordable(log.distinct[drawn], options.k, TRAIN_TIME)]
+        drawn = drawn[: finder.affordable(log.distinct[drawn], options.ks[-1], TRAIN_TIME)]
     drawn = np.sort(drawn)
     queries = log.distinct[drawn]
-    targets = finder.find(queries, options.k).ids if known is None else known[log.first[drawn]]
+    nearest = finder.find(queries, options.ks[-1]).ids if known is None else known[log.first[drawn]]
+    targets = draw_targets(nearest, options.ks, options.seed)
     n_times = log.counts[drawn] if options.count_repeats else 1
     queries, targets = np.repeat(queries, n_times, axis=0), np.repeat(targets, n_times, axis=0)
     return _TrainingPart(queries, targets, np.full(len(queries), -1, dtype=np.int32), len(drawn))
@@ -308,5 +290,6 @@ def _from_base(
         n_most = sizes.base
     chosen = np.random.default_rng(options.seed).permutation(graph.n_vertices)[:n_most]
     others = nearest_others(graph, base, options, np.sort(chosen))
+    others = draw_targets(others, options.ks, options.seed)
     ids, nearest = base_as_queries(graph, others, targets, n_blocks)
     return _TrainingPart(base.vectors()[ids], nearest, ids, len(chosen))

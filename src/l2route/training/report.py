@@ -8,9 +8,25 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import paired_p_value
 from l2route.search.validation import Validation
+from l2route.training.options import Goal
 
 CONFIDENCE = 0.99
 """Confidence with which a learned space has to be better, in a one-sided paired test."""
+
+
+MARGIN = 0.005
+"""Largest loss of recall that is accepted at one of several goals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Recall@k within a budget, on the confirming validation queries."""
+
+    goal: Goal
+    plain: float
+    """Without learning, by the original vectors or by the start of the same dimension."""
+    learned: float
+    """By the learned space."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +34,8 @@ class Contest:
     """Comparison of the learned space with another one, on the confirming validation queries.
 
     Compared are recall@k within the budget, or for a target recall the bytes of vectors that a
-    query reads to reach it.
+    query reads to reach it. Of several goals the average has to be better, with confidence, and
+    none may have lost more than half a point.
     """
 
     rival: str
@@ -29,13 +46,20 @@ class Contest:
     """The same of the learned space."""
     p_value: float
     """Probability of a difference this large by chance, if the learned space is no better."""
+    goal: Goal | None = None
+    """The one of several goals that is compared; None for their average, or a single one."""
 
     @classmethod
     def of_recalls(
-        cls, rival: str, theirs: NDArray[np.float64], ours: NDArray[np.float64]
+        cls,
+        rival: str,
+        theirs: NDArray[np.float64],
+        ours: NDArray[np.float64],
+        goal: Goal | None = None,
     ) -> "Contest":
         """Compare the recall of each query [n]."""
-        return cls(rival, float(theirs.mean()), float(ours.mean()), paired_p_value(ours - theirs))
+        p_value = paired_p_value(ours - theirs)
+        return cls(rival, float(theirs.mean()), float(ours.mean()), p_value, goal)
 
     @classmethod
     def of_costs(
@@ -46,7 +70,9 @@ class Contest:
 
     @property
     def is_won(self) -> bool:
-        """Whether the learned space is better with the required confidence."""
+        """Whether the learned space is better with confidence, or at one goal hardly worse."""
+        if self.goal is not None:
+            return self.ours >= self.theirs - MARGIN
         return self.p_value <= 1 - CONFIDENCE
 
 
@@ -57,19 +83,10 @@ class Report:
     `print` it for a sentence.
     """
 
-    k: int
-    """Recalls are recall@k."""
     recall: float | None
     """Training target given as recall@k; None if it was a budget."""
-    budget: int
-    """Total distance computations per query that were trained for."""
-    rerank: int
-    """Of the budget, true distances at the end."""
-    plain: float
-    """Recall@k within the budget without learning, by the original vectors or by their PCA to the
-    same dimension."""
-    learned: float
-    """Recall@k within the budget of the learned space."""
+    reached: tuple[Reached, ...]
+    """Recall@k within each budget that was trained for, without learning and with it."""
     cost: float | None
     """Bytes read per query at the target recall, as a fraction of plain; None for a budget."""
     share: float
@@ -96,6 +113,16 @@ class Report:
     """Validation queries for an index to keep; not among the facts."""
 
     @property
+    def plain(self) -> float:
+        """Recall@k within the budget without learning, averaged over all goals."""
+        return float(np.mean([each.plain for each in self.reached]))
+
+    @property
+    def learned(self) -> float:
+        """Recall@k within the budget of the learned space, averaged over all goals."""
+        return float(np.mean([each.learned for each in self.reached]))
+
+    @property
     def is_better(self) -> bool:
         """Whether the space won all contests with a confidence of 99%, as an index requires."""
         return bool(self.contests) and all(contest.is_won for contest in self.contests)
@@ -103,9 +130,12 @@ class Report:
     def facts(self) -> dict[str, Any]:
         """All fields but the validation queries, as plain values."""
         names = [each.name for each in fields(self) if each.name != "validation"]
-        contests = tuple(asdict(contest) for contest in self.contests)
+        names += ["plain", "learned", "is_better"]
         values = {name: getattr(self, name) for name in names}
-        return values | {"contests": contests, "is_better": self.is_better}
+        listed = {
+            name: tuple(asdict(each) for each in values[name]) for name in ("reached", "contests")
+        }
+        return values | listed
 
     def __str__(self) -> str:
         verdict = "kept" if self.is_better else f"not kept, since {self._reason()}"
@@ -113,20 +143,40 @@ class Report:
 
     def _figures(self) -> str:
         where = f"on {self.n_confirming:,} validation queries"
+        first = self.reached[0]
         if self.cost is not None:
             return (
-                f"recall@{self.k} of {self.recall:g} reads {self.cost:.1%} of the bytes that it "
-                f"reads without learning, {where}"
+                f"recall@{first.goal.k} of {self.recall:g} reads {self.cost:.1%} of the bytes that "
+                f"it reads without learning, {where}"
+            )
+        if len(self.reached) > 1:
+            return (
+                f"{self._table()}, without learning → with it, at equal distance computations per "
+                f"query, {where}"
             )
         return (
-            f"recall@{self.k} of {self.plain:.3f} without learning, {self.learned:.3f} with it, "
-            f"at {self.budget} distance computations per query, {where}"
+            f"recall@{first.goal.k} of {first.plain:.3f} without learning, {first.learned:.3f} "
+            f"with it, at {first.goal.budget} distance computations per query, {where}"
         )
+
+    def _table(self) -> str:
+        """Recalls of several goals, by k and budget."""
+        parts = []
+        for k in dict.fromkeys(each.goal.k for each in self.reached):
+            cells = ", ".join(
+                f"{each.plain:.3f} → {each.learned:.3f} at {each.goal.budget}"
+                for each in self.reached
+                if each.goal.k == k
+            )
+            parts.append(f"recall@{k} of {cells}")
+        return "; ".join(parts)
 
     def _reason(self) -> str:
         if not self.contests:
             return "there was no time to learn: give it more minutes"
         lost = next(each for each in self.contests if not each.is_won)
+        if (goal := lost.goal) is not None:
+            return f"it is worse than the space {lost.rival!r} in recall@{goal.k} at {goal.budget}"
         is_ahead = lost.ours < lost.theirs if self.cost is not None else lost.ours > lost.theirs
         if not is_ahead:
             return f"it is no better than the space {lost.rival!r}"

@@ -1,7 +1,7 @@
 """Walks for batches of training queries, and the gradient of the objective."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -84,8 +84,8 @@ class Rollouts:
         graph: the graph; walks descend through its upper layers first.
         queries: scaled training queries [n_queries, dim].
         hidden: vertex hidden from each query's walk, −1 for none [n_queries].
-        oracle: hops to the targets of all queries, k per query in the order of the queries.
-        options: how to walk.
+        oracle: hops to the targets of all queries, n_targets per query in the order of the queries.
+        options: for each target of a query the ways to walk to it, which take turns.
     """
 
     def __init__(
@@ -94,11 +94,13 @@ class Rollouts:
         queries: NDArray[np.float32],
         hidden: NDArray[np.int32],
         oracle: HopOracle,
-        options: WalkOptions,
+        options: Sequence[Sequence[WalkOptions]],
     ) -> None:
-        self.graph, self.hidden, self.oracle, self.options = graph, hidden, oracle, options
+        self.graph, self.hidden, self.oracle = graph, hidden, oracle
         self.queries = torch.from_numpy(queries)
-        self.k = len(oracle.places.block_of) // len(queries)
+        self.n_targets = len(oracle.places.block_of) // len(queries)
+        self.kinds = list(dict.fromkeys(each for ways in options for each in ways))
+        self.kind_of = np.array([[self.kinds.index(each) for each in ways] for ways in options])
         self._fixed: tuple[Tensor, NDArray[np.float32]] | None = None
         self._places: tuple[NDArray[np.int64], NDArray[np.int32]] | None = None
 
@@ -107,16 +109,23 @@ class Rollouts:
 
         Args:
             model: the model.
-            batch: positions of targets [batch]; target i belongs to query i // k.
+            batch: positions of targets [batch]; target i belongs to query i // n_targets.
             seed: seed of the noise.
         """
         vectors, bias = model.vertices()  # [n, width], [n]
         shifts = model.shifts() if isinstance(model, ShiftedModel) else None
-        queries = self.queries[torch.from_numpy(batch // self.k)].to(vectors.device)
+        batch, parts = self._by_kind(batch)
+        queries = self.queries[torch.from_numpy(batch // self.n_targets)].to(vectors.device)
         routed = model.queries(queries)  # [batch, width]
         vertex_rows, biases = self._vertex_rows(vectors, bias, shifts)
+        scored = _core.Rows(vertex_rows, "ip", bias=biases)
         query_rows = pad_rows(_array(routed))
-        walks = self._walk(vertex_rows, biases, query_rows, batch, seed, routed.requires_grad)
+        walked = [
+            self._walk(kind, scored, query_rows[part], batch[part], seed, routed.requires_grad)
+            for kind, part in zip(self.kinds, parts, strict=True)
+            if part.start < part.stop
+        ]
+        walks = _Walks.joined(walked)
         gradients = []
         if routed.requires_grad:
             gradients.append((routed, walks.query_gradient))
@@ -136,16 +145,24 @@ class Rollouts:
         )
         return walks.lesson()
 
+    def _by_kind(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[slice]]:
+        """The batch ordered by kind of walk, and the part of each kind."""
+        n_ways = self.kind_of.shape[1]
+        kinds = self.kind_of[batch % self.n_targets, np.arange(len(batch)) % n_ways]  # [batch]
+        order = np.argsort(kinds, kind="stable")
+        ends = np.searchsorted(kinds[order], np.arange(len(self.kinds) + 1)).tolist()
+        return batch[order], [slice(*ends[kind : kind + 2]) for kind in range(len(self.kinds))]
+
     def _walk(
         self,
-        vertex_rows: NDArray[np.float32],
-        bias: NDArray[np.float32],
+        options: WalkOptions,
+        rows: _core.Rows,
         query_rows: NDArray[np.float32],
         batch: NDArray[np.int64],
         seed: int,
         with_query_gradient: bool,
     ) -> "_Walks":
-        options, places = self.options, self.oracle.places
+        places = self.oracle.places
         blocks, block_of = np.unique(places.block_of[batch], return_inverse=True)
         targets = _core.Targets(
             [self.oracle.block(int(block)) for block in blocks],
@@ -154,12 +171,12 @@ class Rollouts:
         )
         walks = _core.rollout(
             self.graph.core,
-            _core.Rows(vertex_rows, "ip", bias=bias),
+            rows,
             query_rows,
             targets,
             options.core(seed),
             query_ids=batch,
-            hidden=self.hidden[batch // self.k],
+            hidden=self.hidden[batch // self.n_targets],
             with_query_gradient=with_query_gradient,
             n_threads=options.n_threads,
         )
@@ -205,6 +222,20 @@ class _Walks:
     query_gradient: NDArray[np.float32]
     """Sum over each query's visits of gradient times vertex row [n_queries, width]."""
     n_threads: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["_Walks"]) -> "_Walks":
+        """Walks of several parts of a batch, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.concatenate([np.diff(part.offsets) for part in parts])
+        arrays = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(cls)
+            if each.name not in ("offsets", "n_threads")
+        }
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return cls(offsets=offsets, n_threads=parts[0].n_threads, **arrays)
 
     def at(self, place_of: NDArray[np.int32]) -> "_Walks":
         """Only the visits of vertices with a position in `place_of` [n], renumbered by it."""

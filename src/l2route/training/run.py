@@ -21,7 +21,7 @@ from l2route.training.aim import Aim
 from l2route.training.checkpoint import Origin, read_checkpoint, write_checkpoint
 from l2route.training.clock import Clock, timed
 from l2route.training.log import Event
-from l2route.training.options import LearnOptions, Spending
+from l2route.training.options import Goal, LearnOptions
 from l2route.training.oracle import HopOracle
 from l2route.training.problem import CHOOSING, Problem
 from l2route.training.rollout import Lesson, Rollouts, WalkOptions, batches
@@ -56,7 +56,7 @@ class Run:
     Args:
         problem: graph and queries.
         options: how to learn.
-        spending: budget and rerank to learn for.
+        goals: budgets, reranks and numbers of neighbours to learn for.
         model: the model to train.
         clock: the run's time.
         checkpoint: file for the state, which is resumed from if it exists.
@@ -67,13 +67,13 @@ class Run:
         self,
         problem: Problem,
         options: LearnOptions,
-        spending: Spending,
+        goals: tuple[Goal, ...],
         model: Any,
         clock: Clock,
         checkpoint: Path | None = None,
         cache: Path | None = None,
     ) -> None:
-        self.problem, self.options, self.spending = problem, options, spending
+        self.problem, self.options, self.goals = problem, options, goals
         self.model, self.checkpoint, self.clock = model, checkpoint, clock
         self.dim = options.dim or problem.base.dim
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -87,9 +87,10 @@ class Run:
         self.window: int | None = None
         n_walks = FILTER_WALKS if has_constant_vertices(model) else NETWORK_WALKS
         self.batch_size = options.batch_size or n_walks
-        self.max_steps = max(MIN_STEPS, options.epochs * len(problem.train) / self.batch_size)
+        n_walks = len({goal.budget for goal in goals}) * len(problem.train)
+        self.max_steps = max(MIN_STEPS, options.epochs * n_walks / self.batch_size)
         if checkpoint is not None:
-            made_with = asdict(options) | asdict(spending)
+            made_with = asdict(options) | {"goals": [asdict(goal) for goal in goals]}
             self.origin = Origin.of(made_with, problem, model)
             if checkpoint.exists():
                 self._restore(read_checkpoint(checkpoint, self.origin))
@@ -99,7 +100,7 @@ class Run:
 
     def _walks(self, cache: Path | None) -> tuple[Rollouts, Iterator[NDArray[np.int64]]]:
         """The rollouts, and the batches that are left."""
-        problem, options, dim = self.problem, self.options, self.problem.base.dim
+        problem, options = self.problem, self.options
         targets = problem.targets.ravel()
         oracle = HopOracle(
             problem.graph,
@@ -110,17 +111,30 @@ class Run:
         )
         if self.window is None:
             self.window = self._affordable_blocks(oracle)
-        spending, n_projection = self.spending, 0 if self.dim == dim else self.dim
-        routing = left_for_routing(spending.budget, spending.rerank, n_projection, self.dim, dim)
         rollouts = Rollouts(
             problem.graph,
             problem.train * np.float32(problem.scale),
             problem.hidden,
             oracle,
-            WalkOptions.of(options, routing, spending.rerank, dim),
+            [self._walks_to(k) for k in problem.target_ks],
         )
         sizes = (len(targets), self.batch_size, self.window)
         return rollouts, batches(oracle, *sizes, seed=options.seed, first=self.step)
+
+    def _walks_to(self, k: int) -> list[WalkOptions]:
+        """How walks to one of the k nearest are sampled, for each budget.
+
+        A budget has as many scores as any other, so small ones have more walks. Those cost less,
+        and what they learn serves large budgets too, more than the other way round.
+        """
+        dim, goals = self.problem.base.dim, [goal for goal in self.goals if goal.k == k]
+        n_projection = 0 if self.dim == dim else self.dim
+        walks = []
+        for goal in goals:
+            routing = left_for_routing(goal.budget, goal.rerank, n_projection, self.dim, dim)
+            n_turns = max(1, round(goals[-1].budget / goal.budget))
+            walks += n_turns * [WalkOptions.of(self.options, routing, goal.rerank, dim)]
+        return walks
 
     def _affordable_blocks(self, oracle: HopOracle) -> int:
         """Blocks of hops to compute at a time, within memory and time."""
@@ -231,9 +245,10 @@ class Run:
         return recall
 
     def _recall_of(self, space: RoutingSpace) -> float:
-        """Recall@k on the choosing queries, within the budget."""
+        """Recall@k on the choosing queries within the budget, averaged over all goals."""
         n_threads = self.options.n_threads
-        return float(self.problem.recalls(space, self.spending, CHOOSING, n_threads).mean())
+        recalls = [self.problem.recalls(space, goal, CHOOSING, n_threads) for goal in self.goals]
+        return float(np.mean(recalls))
 
     def _go_back(self) -> None:
         """Return to the best weights with half the learning rate: the run has diverged."""
@@ -252,8 +267,8 @@ class Run:
             return with_origin(self._space(), self.problem.base)
 
     def _space(self) -> RoutingSpace:
-        problem, rerank = self.problem, self.spending.rerank
-        base = problem.base
+        problem, options, base = self.problem, self.options, self.problem.base
+        rerank = options.rerank if options.recall is None else self.goals[0].rerank
         return space_of(self.model, base.dim, self.dim, problem.scale, rerank, base)
 
     def _state(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The methods that are compared: ours as it is served, and the registry of all."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,7 @@ class Routed:
 
     Args:
         routing: kind of codes to route by.
+        refines: refine the graph for the training queries, where that pays.
         learns: learn from the training queries; otherwise codes are of the original vectors, or
             of their principal components if `dim` is smaller.
         dim: routing dimension; the original one if not given or not smaller.
@@ -53,12 +55,13 @@ class Routed:
         self,
         routing: Compression = "int8",
         *,
+        refines: bool = False,
         learns: bool = False,
         dim: int | None = None,
         minutes: float = 10.0,
         seed: int = 0,
     ) -> None:
-        self.routing, self.learns = routing, learns
+        self.routing, self.refines, self.learns = routing, refines, learns
         self.dim, self.minutes, self.seed = dim, minutes, seed
         self.recall = self.knobs[0] / 1000
         self.learn_seconds = 0.0
@@ -74,12 +77,19 @@ class Routed:
             learned = self._learn(index, queries, dim) if self.learns else None
             if learned is None:
                 plain = [] if dim is None else [pca_space(index.base, dim)]
-                learned = RoutingIndex(index.base, index.graph, plain)
-                learned.validate_with(queries[-N_KEPT:])
+                learned = RoutingIndex(index.base, index.graph, plain, validation=index.validation)
+                if learned.validation is None:
+                    learned.validate_with(queries[-N_KEPT:])
             return learned
 
+        def refine(index: RoutingIndex) -> Iterator[tuple[str, RoutingIndex]]:
+            begin = time.perf_counter()
+            index.refine(queries=queries, k=N_ANSWERS, seed=self.seed, n_threads=1)
+            self.learn_seconds += time.perf_counter() - begin
+            yield "log", index
+
         recipe = Recipe(metric=data.metric, routing=self.routing, seed=self.seed, n_threads=1)
-        self.index = prepare(data.base, recipe, learn=learn)
+        self.index = prepare(data.base, recipe, log=refine if self.refines else None, learn=learn)
 
     def _learn(self, index: RoutingIndex, queries: Vectors, dim: int | None) -> RoutingIndex | None:
         """An index with the learned space, if that beats the plain one of its dimension."""
@@ -90,7 +100,7 @@ class Routed:
             k=N_ANSWERS, recall=SERVED_RECALL, dim=dim, minutes=self.minutes, seed=self.seed
         )
         space, report = train(index.graph, index.base, queries, options)
-        self.learn_seconds = report.seconds
+        self.learn_seconds += report.seconds
         if not report.is_better:
             return None
         return RoutingIndex(index.base, index.graph, [space], validation=report.validation)
@@ -132,12 +142,15 @@ class Entry:
 
 
 def _learned(routing: Compression, dim: int | None) -> Callable[[int, float], Method]:
-    return lambda seed, minutes: Routed(routing, learns=True, dim=dim, minutes=minutes, seed=seed)
+    return lambda seed, minutes: Routed(
+        routing, refines=dim is None, learns=True, dim=dim, minutes=minutes, seed=seed
+    )
 
 
 METHODS = (
     Entry("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
     Entry("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
+    Entry("l2route-log", "int8", lambda seed, _: Routed("int8", refines=True, seed=seed)),
     Entry("l2route-learned", "int8", _learned("int8", None)),
     Entry("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
     Entry("l2route-learned64", "int8", _learned("int8", 64)),

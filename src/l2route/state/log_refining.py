@@ -1,0 +1,211 @@
+"""Refining a graph for the queries of a log: edges and entry points, kept if they pay."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.files.progress import Progress
+from l2route.graph.graph import Graph
+from l2route.rewiring.log_edges import DEPTH, MAX_DEPTH, join_neighbors
+from l2route.rewiring.log_entries import entries_of_log
+from l2route.search.base import BaseVectors
+from l2route.search.calibrate import OutOfReachError, calibrate
+from l2route.search.searcher import Searcher
+from l2route.search.setting import Setting
+from l2route.search.space import RoutingSpace
+from l2route.training.log_split import LogSplit, split_log
+
+LEAST_GAIN = 0.01
+"""Share of the vertices scored that a change has to save to be kept."""
+LEAST_SPEEDUP = 0.99
+"""Speed, as a multiple of that before, below which a change is not kept where time is measured."""
+N_TIMED = 7
+"""Timed passes over the held-out queries, before and after in turns; the fastest counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogStep:
+    """One change of a graph for a query log, and what it brought."""
+
+    name: str
+    """edges or entries."""
+    before: float
+    """Vertices that a held-out query scores at the recall, before; inf if it is not reached."""
+    after: float
+    """The same, after the change."""
+    note: str
+    """What was changed."""
+    speedup: float | None = None
+    """Queries per second after the change, as a multiple of those before; None if not measured."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the change is kept: it saves scores, and no time is lost if that was measured."""
+        is_slower = self.speedup is not None and self.speedup < LEAST_SPEEDUP
+        return self.after < np.inf and not is_slower and self.saved >= LEAST_GAIN
+
+    @property
+    def saved(self) -> float:
+        """Share of the vertices scored that the change saves."""
+        return 1 - self.after / self.before
+
+    def __str__(self) -> str:
+        decision = "kept" if self.is_kept else "not kept"
+        speed = "" if self.speedup is None else f", {self.speedup:.2f} times as fast"
+        return f"{self.note}; {self.before:,.0f} → {self.after:,.0f} scored{speed}: {decision}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """What `RoutingIndex.refine(queries=…)` did. `print` shows it."""
+
+    k: int
+    recall: float
+    """Recall@k at which costs were measured."""
+    n_train: int
+    """Distinct queries that edges and entry points are from."""
+    n_held_out: int
+    """Other queries, on which costs were measured."""
+    steps: tuple[LogStep, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """The report as a dict of plain values; costs that are infinite are None."""
+        facts = asdict(self)
+        for step, entry in zip(self.steps, facts["steps"], strict=True):
+            costs = {"before": step.before, "after": step.after}
+            entry |= {name: cost if cost < np.inf else None for name, cost in costs.items()}
+            entry["is_kept"] = step.is_kept
+        return facts
+
+    def __str__(self) -> str:
+        title = (
+            f"{self.n_train:,} queries, measured on {self.n_held_out:,} others "
+            f"at a recall@{self.k} of {self.recall:g}"
+        )
+        return "\n".join([title, *(f"{step.name}: {step}" for step in self.steps)])
+
+
+class LogRefiner:
+    """Changes graphs over some vectors for the queries of a log.
+
+    Args:
+        base: the vectors.
+        queries: query log [n_queries, dim]; it may contain repeated queries.
+        k: answers per query.
+        recall: recall@k at which costs are compared.
+        neighbors: true neighbours of the queries, row numbers [n_queries, *], nearest first; found
+            by an exact search if not given, or if they are too few.
+        seed: seed of the split of the log, and of clusters.
+        n_threads: threads; 0 for all cores. Results are the same for any number.
+        is_timed: whether a change also has to save time, which may depend on other processes.
+        progress: called with queries done and in total while true neighbours are found.
+    """
+
+    def __init__(
+        self,
+        base: BaseVectors,
+        queries: object,
+        *,
+        k: int = 10,
+        recall: float = 0.95,
+        neighbors: NDArray[np.int64] | None = None,
+        seed: int = 0,
+        n_threads: int = 0,
+        is_timed: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self.base, self.k, self.recall, self.is_timed = base, k, recall, is_timed
+        self.seed, self.n_threads = seed, n_threads
+        depth = min(len(base.rows), MAX_DEPTH, max(DEPTH, k))
+        if neighbors is not None and neighbors.shape[1] < depth:
+            neighbors = None
+        self.split: LogSplit = split_log(
+            queries, base, depth, neighbors=neighbors, seed=seed, progress=progress
+        )
+        self.steps: list[LogStep] = []
+        self._known: list[tuple[Graph, RoutingSpace, _Measured | None]] = []
+
+    def with_edges(self, graph: Graph, space: RoutingSpace, degree: int | None = None) -> Graph:
+        """The graph with edges by which neighbours of queries reach each other, if they pay."""
+
+        def join() -> tuple[Graph, str]:
+            joined = join_neighbors(
+                graph, self.base, self.split.nearest, degree=degree, n_threads=self.n_threads
+            )
+            added = joined.n_added / graph.n_vertices
+            width = joined.graph.neighbors.shape[1]
+            note = f"{added:.2f} more per vertex, lists of up to {width}"
+            refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
+            return joined.graph, note + refused
+
+        return self._tried("edges", graph, space, join)
+
+    def with_entries(self, graph: Graph, space: RoutingSpace) -> Graph:
+        """The graph with entry points that depend on the query, if they pay."""
+
+        def enter() -> tuple[Graph, str]:
+            table = entries_of_log(
+                self.split.train, self.split.nearest, self.base.metric, self.seed
+            )
+            note = f"{len(table.centroids)} clusters of queries in {len(table.groups)} groups"
+            return replace(graph, table=table), note
+
+        return self._tried("entries", graph, space, enter)
+
+    def report(self) -> LogReport:
+        """What was done so far."""
+        split = self.split
+        n_held_out = len(split.validation.queries)
+        return LogReport(self.k, self.recall, len(split.train), n_held_out, tuple(self.steps))
+
+    def _tried(
+        self, name: str, graph: Graph, space: RoutingSpace, change: Callable[[], tuple[Graph, str]]
+    ) -> Graph:
+        changed, note = change()
+        before, after = (self._measured(each, space) for each in (graph, changed))
+        speedup = self._speedup(before, after) if self.is_timed else None
+        self.steps.append(LogStep(name, _work(before), _work(after), note, speedup))
+        return changed if self.steps[-1].is_kept else graph
+
+    def _measured(self, graph: Graph, space: RoutingSpace) -> "_Measured | None":
+        """The cheapest setting that reaches the recall, found once per graph; None if none does."""
+        for known, known_space, found in self._known:
+            if known is graph and known_space is space:
+                return found
+        searcher = Searcher(graph, replace(space, inlined=False), self.base)
+        validation = self.split.validation
+        try:
+            setting, _ = calibrate(searcher, validation, self.k, self.recall, self.n_threads)
+            measured = (searcher, setting)
+        except OutOfReachError:
+            measured = None
+        self._known.append((graph, space, measured))
+        return measured
+
+    def _speedup(self, before: "_Measured | None", after: "_Measured | None") -> float | None:
+        """Queries per second after a change, as a multiple of those before, on one thread."""
+        if before is None or after is None:
+            return None
+        plans = [
+            searcher.plan(self.k, limits=setting.limits, n_threads=1)
+            for searcher, setting in (before, after)
+        ]
+        times: list[list[float]] = [[], []]
+        for _ in range(N_TIMED):
+            for plan, taken in zip(plans, times, strict=True):
+                begin = time.perf_counter()
+                plan(self.split.validation.queries)
+                taken.append(time.perf_counter() - begin)
+        return min(times[0]) / min(times[1])
+
+
+_Measured = tuple[Searcher, Setting]
+
+
+def _work(measured: _Measured | None) -> float:
+    """Vertices that a query scores; inf if the recall is not reached."""
+    return np.inf if measured is None else float(measured[1].n_work)
