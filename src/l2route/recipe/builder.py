@@ -6,27 +6,25 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import RecallSpread
 from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
+from l2route.recipe.measuring import Judge, hold_out, measure
+from l2route.recipe.measuring import Reached as _Reached
+from l2route.recipe.measuring import Refused as _Refused
 from l2route.recipe.report import BuildReport, Cost, Step
 from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
-from l2route.rewiring.remove import remove_vertices
-from l2route.search.base import BaseVectors
 from l2route.search.calibrate import OutOfReachError
 from l2route.search.codes import Compression
-from l2route.search.cost import bytes_read
-from l2route.search.setting import Setting
 from l2route.search.stopping import FEW_WALKS
-from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, Validation, doubts
+from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, doubts
 from l2route.state.log_refining import LogRefiner
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -41,27 +39,8 @@ LEAST_LEFT = 0.5
 """Share of the time limit that is for learning a space, however long edges and entries took."""
 PLAIN_STEPS = ("build", "refine", "edges", "entries")
 """Steps after which the index has no other space than the original one."""
-N_TIMED = 3
-"""Number of timed passes over the validation queries; the fastest counts."""
 
 Half = Literal["float16"]
-Judge = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""Recall@k of each query, of answers by row number [n_queries, k]."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """The cheapest setting that reaches the recall, and its search cost."""
-
-    setting: Setting
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Why no setting reaches the recall, or why a compression is not used."""
-
-    reason: str
 
 
 class Builder:
@@ -292,29 +271,7 @@ class Builder:
 
     def _measure(self, index: RoutingIndex, judge: Judge) -> _Reached | _Refused:
         """Find the setting that reaches the recall, and measure its cost on one thread."""
-        recipe = self.recipe
-        assert index.validation is not None
-        queries = index.validation.queries
-        try:
-            setting = index.setting(recipe.recall, recipe.k, n_threads=recipe.n_threads)
-        except OutOfReachError as error:
-            return _Refused(str(error))
-        plan = index.plan(recipe.k, recall=recipe.recall, n_threads=1)
-        seconds = []
-        for _ in range(N_TIMED):
-            begin = time.perf_counter()
-            found = plan(queries)
-            seconds.append(time.perf_counter() - begin)
-        spread = RecallSpread.of(judge(found.ids))
-        cost = Cost(
-            recall=spread.mean,
-            worst_recall=spread.worst,
-            share_low=spread.share_low,
-            n_scored=float(found.n_routing.mean()),
-            bytes_read=bytes_read(index.searcher(), found),
-            microseconds=min(seconds) / len(queries) * 1e6,
-        )
-        return _Reached(setting, cost)
+        return measure(index, self.recipe, judge)
 
     def _index_to_measure(
         self, index: RoutingIndex, graph: Graph, *, is_plain: bool = False
@@ -346,14 +303,7 @@ class Builder:
             f"the setting was measured on {n_held:,} vectors held out of the graph; it holds for "
             "queries that are distributed like the vectors"
         ]
-        gone = np.zeros(n, dtype=bool)
-        gone[np.random.default_rng(self.recipe.seed).permutation(n)[:n_held]] = True
-        if index.labels is not None:
-            gone = gone[index.labels]
-        vectors = index.base.vectors()
-        left = BaseVectors.of(vectors[~gone], index.base.metric)
-        validation = Validation.of(left, vectors[gone])
-        return RoutingIndex(left, remove_vertices(graph, index.base, gone), validation=validation)
+        return hold_out(index, graph, n_held, self.recipe.seed)
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:
