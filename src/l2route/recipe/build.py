@@ -132,6 +132,7 @@ def follow(
         progress=progress,
     )
     report = builder.report(index)
+    index.keep_build_record(report.record())
     if labels is not None:
         rows = index.labels  # renumbered
         index.relabel(labels if rows is None else labels[rows])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from l2route.data.metrics import RecallSpread
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
-from l2route.recipe.report import Cost
+from l2route.recipe.outcome import Cost
 from l2route.recipe.steps import Recipe
 from l2route.rewiring.remove import remove_vertices
 from l2route.search.base import BaseVectors
