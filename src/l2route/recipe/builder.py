@@ -22,7 +22,7 @@ from l2route.recipe.measuring import Refused as _Refused
 from l2route.recipe.outcome import Cost, Decision, Step
 from l2route.recipe.report import BuildReport
 from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
-from l2route.recipe.timing import compare, with_setting
+from l2route.recipe.timing import Chain, compare, with_setting
 from l2route.search.calibrate import OutOfReachError
 from l2route.search.codes import Compression
 from l2route.search.stopping import FEW_WALKS
@@ -73,6 +73,8 @@ class Builder:
         self._decisions: dict[str, Decision] = {}
         self._unmeasured: list[tuple[Step, Graph]] = []
         self._judge: Judge | None = None
+        self._chain = Chain(recipe)
+        self._measured: RoutingIndex | None = None  # the index after the last step, if measured
         self._outcome: _Reached | _Refused = _Refused("nothing was measured")
         self._n_measured = 0
         self._doubts: list[str] = []
@@ -277,6 +279,7 @@ class Builder:
         for done, graph in self._unmeasured:
             with self._measuring():
                 cost = self._cost_after(done, index, graph)
+                cost = self._chain.after(done, self._measured, cost)
             self.steps.append(replace(done, cost=cost))
         self._unmeasured, self._deducted_seconds = [], self._measuring_seconds
 
@@ -290,7 +293,13 @@ class Builder:
 
     def _cost_after(self, step: Step, index: RoutingIndex, graph: Graph) -> Cost | None:
         """Search cost after a step; None if the recall is not measured or not reached."""
-        if step.name not in ("compress", "stop") and step.decision == "kept":
+        self._measured = None
+        if self.distinct is not None and step.name == "stop":
+            self._measured = index
+        elif self.distinct is not None and step.name == "compress":
+            if isinstance(self._outcome, _Reached):  # a copy, since the index learns when to stop
+                self._measured = with_setting(index, self._outcome.setting)
+        elif step.name not in ("compress", "stop") and step.decision == "kept":
             measured = self._index_to_measure(index, graph, is_plain=step.name in PLAIN_STEPS)
             if measured is None:
                 return None
@@ -298,7 +307,7 @@ class Builder:
                 measured.keep(self._outcome.setting)  # renumbering changes no walk
             assert measured.validation is not None
             judge = measured.validation.judge_each(measured.base, self.recipe.k)
-            self._outcome = self._measure(measured, judge)
+            self._outcome, self._measured = self._measure(measured, judge), measured
         return self._outcome.cost if isinstance(self._outcome, _Reached) else None
 
     def _measure(self, index: RoutingIndex, judge: Judge) -> _Reached | _Refused:

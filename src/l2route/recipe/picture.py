@@ -154,8 +154,9 @@ def _draw_bars(axes: Axes, report: Drawable) -> None:
             axes.barh(row, speed, BAR, color=BLUE)
         else:
             axes.barh(row, min(before, speed), BAR, color=PALE)
-            axes.barh(row, max(0.0, speed - before), BAR, left=before, color=BLUE)
-            if speed < before:
+            if speed > before:
+                axes.barh(row, speed - before, BAR, left=before, color=BLUE)
+            elif speed < before:
                 look = axes.barh(row, before - speed, BAR, left=speed, facecolor="white")
                 look[0].set(edgecolor=ORANGE, hatch="\\\\\\\\")
         _write_speed(axes, row, step, max(speed, before or speed))

@@ -1,10 +1,10 @@
 """Whether a step of a build is kept: by the time that validation queries take, in turns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from l2route.index import RoutingIndex
-from l2route.recipe.outcome import Decision
+from l2route.recipe.outcome import Cost, Decision, Step
 from l2route.recipe.steps import Recipe
 from l2route.search.calibrate import OutOfReachError
 from l2route.search.setting import Setting
@@ -62,6 +62,41 @@ def with_setting(index: RoutingIndex, setting: Setting) -> RoutingIndex:
     same = RoutingIndex(index.base, index.graph, index.spaces[1:], None, index.validation)
     same.keep(setting)
     return same
+
+
+class Chain:
+    """Costs of the steps of a build, of which each is timed in turns with the one before.
+
+    Speeds that were measured minutes apart say as much about the machine as about the steps.
+
+    Args:
+        recipe: the recall, and answers per query.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._last: tuple[RoutingIndex | None, Cost] | None = None
+
+    def after(self, step: Step, index: RoutingIndex | None, cost: Cost | None) -> Cost | None:
+        """The cost after a step, with its time as a multiple of that before.
+
+        Args:
+            step: the step.
+            index: the index after it, with validation queries; None if it cannot be searched.
+            cost: what was measured of it alone; None if the recall is not reached.
+        """
+        last = self._last
+        if cost is None or last is None:
+            self._last = None if cost is None else (index, cost)
+            return cost
+        if step.decision != "kept":
+            return last[1]
+        if index is not None and last[0] is not None:
+            ratio = compare(last[0], index, self._recipe).speedup
+            if ratio is not None:
+                cost = replace(cost, microseconds=last[1].microseconds / ratio)
+        self._last = (index, cost)
+        return cost
 
 
 def _reaches(index: RoutingIndex, recipe: Recipe) -> bool:
