@@ -22,7 +22,7 @@ class Cost:
     bytes_read: float
     """Bytes of vectors read per query, rerank included."""
     microseconds: float
-    """Time per query on one thread."""
+    """Time of the processor per query, on one thread."""
 
     @property
     def speed(self) -> float:
