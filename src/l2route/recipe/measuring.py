@@ -18,6 +18,7 @@ from l2route.search.calibrate import OutOfReachError
 from l2route.search.cost import bytes_read
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation
+from l2route.state.timing import SHORTEST
 
 N_TIMED = 3
 """Number of timed passes over the validation queries; the fastest counts."""
@@ -68,7 +69,7 @@ def measure(index: RoutingIndex, recipe: Recipe, judge: Judge) -> Reached | Refu
         share_low=spread.share_low,
         n_scored=float(found.n_routing.mean()),
         bytes_read=bytes_read(index.searcher(), found),
-        microseconds=min(seconds) / len(queries) * 1e6,
+        microseconds=max(min(seconds) / len(queries), SHORTEST) * 1e6,
     )
     return Reached(setting, cost)
 

@@ -11,6 +11,9 @@ N_TIMED = 7
 LEAST_SPEEDUP = 0.99
 """Speed, as a multiple of that before, below which a change is not kept where time is measured."""
 
+SHORTEST = 1e-9
+"""Seconds of what a clock is too coarse to see."""
+
 Clock = Callable[[], float]
 """Seconds from some moment on."""
 
@@ -38,4 +41,4 @@ def speedup(
             begin = clock()
             search()
             taken.append(clock() - begin)
-    return min(seconds[0]) / min(seconds[1])
+    return max(min(seconds[0]), SHORTEST) / max(min(seconds[1]), SHORTEST)
