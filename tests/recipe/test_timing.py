@@ -128,6 +128,7 @@ def test_costs_of_steps_are_chained(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chain.after(kept, index, second) == replace(second, microseconds=50.0)
     assert chain.after(dropped, index, third) == replace(second, microseconds=50.0)
     assert chain.after(kept, index, third) == replace(third, microseconds=100.0)
+    assert chain.after(kept, index, third, 4.0) == replace(third, microseconds=25.0)  # known
     assert chain.after(kept, None, fourth) == fourth  # nothing to take turns with
     assert chain.after(kept, index, None) is None
     assert chain.after(kept, index, second) == second
@@ -168,6 +169,7 @@ def test_learned_stopping_is_kept_by_time(ratio: float, monkeypatch: pytest.Monk
         assert report.setting.threshold is None
     else:
         assert step.decision == "kept"
+        assert report.shares[-1] == pytest.approx(1.1)
         assert index.info()["rules"] == [{"space": "original", "k": 10}]
         assert report.setting.threshold is not None
     (kept,) = index.info()["settings"]

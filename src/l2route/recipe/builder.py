@@ -71,6 +71,7 @@ class Builder:
         self.steps: list[Step] = []
         self._notes: dict[str, str] = {}
         self._decisions: dict[str, Decision] = {}
+        self._ratios: dict[str, float | None] = {}  # speeds that decided
         self._unmeasured: list[tuple[Step, Graph]] = []
         self._judge: Judge | None = None
         self._chain = Chain(recipe)
@@ -108,8 +109,9 @@ class Builder:
         graph, space = index.graph, index.spaces[-1]
         for step, change in (("edges", refiner.with_edges), ("entries", refiner.with_entries)):
             graph = change(graph, space)
-            is_kept = refiner.steps[-1].is_kept
-            self._note(step, "kept" if is_kept else "not kept", str(refiner.steps[-1]))
+            tried = refiner.steps[-1]
+            is_kept = tried.is_kept
+            self._note(step, "kept" if is_kept else "not kept", str(tried), tried.speedup)
             self._is_refined = self._is_refined or is_kept
             if self._is_refined and len(refiner.split.spare) >= FEW_WALKS:
                 self._unseen = refiner.split.spare
@@ -172,11 +174,11 @@ class Builder:
         plain = RoutingIndex(index.base, index.graph, validation=index.validation)
         with self._measuring():
             timed = compare(plain, index, recipe)
-        self._note("learn", timed.decision, f"{self.learned.figures}, {timed}")
+        self._note("learn", timed.decision, f"{self.learned.figures}, {timed}", timed.speedup)
         return index if timed.is_kept else plain
 
-    def _note(self, step: str, decision: Decision, note: str) -> None:
-        self._decisions[step], self._notes[step] = decision, note
+    def _note(self, step: str, decision: Decision, note: str, ratio: float | None = None) -> None:
+        self._decisions[step], self._notes[step], self._ratios[step] = decision, note, ratio
 
     def compress(self, index: RoutingIndex) -> RoutingIndex:
         """Compress to the smallest element types, from `recipe.routing` up, that are accepted."""
@@ -243,7 +245,8 @@ class Builder:
                 self._note("stop", "not kept", "by a learned rule queries read no fewer bytes")
             else:
                 timed = compare(with_setting(index, before.setting), index, recipe)
-                self._note("stop", timed.decision, f"walks end by a learned rule, {timed}")
+                note = f"walks end by a learned rule, {timed}"
+                self._note("stop", timed.decision, note, timed.speedup)
         if self._decisions["stop"] == "kept":
             self._outcome = outcome
         else:
@@ -279,7 +282,7 @@ class Builder:
         for done, graph in self._unmeasured:
             with self._measuring():
                 cost = self._cost_after(done, index, graph)
-                cost = self._chain.after(done, self._measured, cost)
+                cost = self._chain.after(done, self._measured, cost, self._ratios.get(done.name))
             self.steps.append(replace(done, cost=cost))
         self._unmeasured, self._deducted_seconds = [], self._measuring_seconds
 

@@ -77,13 +77,20 @@ class Chain:
         self._recipe = recipe
         self._last: tuple[RoutingIndex | None, Cost] | None = None
 
-    def after(self, step: Step, index: RoutingIndex | None, cost: Cost | None) -> Cost | None:
+    def after(
+        self,
+        step: Step,
+        index: RoutingIndex | None,
+        cost: Cost | None,
+        ratio: float | None = None,
+    ) -> Cost | None:
         """The cost after a step, with its time as a multiple of that before.
 
         Args:
             step: the step.
             index: the index after it, with validation queries; None if it cannot be searched.
             cost: what was measured of it alone; None if the recall is not reached.
+            ratio: the speed as a multiple of that before, if the step was timed to decide on it.
         """
         last = self._last
         if cost is None or last is None:
@@ -91,10 +98,10 @@ class Chain:
             return cost
         if step.decision != "kept":
             return last[1]
-        if index is not None and last[0] is not None:
+        if ratio is None and index is not None and last[0] is not None:
             ratio = compare(last[0], index, self._recipe).speedup
-            if ratio is not None:
-                cost = replace(cost, microseconds=last[1].microseconds / ratio)
+        if ratio is not None:
+            cost = replace(cost, microseconds=last[1].microseconds / ratio)
         self._last = (index, cost)
         return cost
 
