@@ -36,10 +36,11 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
 
     Codes are scored by inner product. A space scored by l2 is converted: −|x|²/2 is added to the
     bias, which gives the same ranking. Scores that resemble distances are then centred, so that
-    neither query codes nor biases lose precision far from the origin. For codes of four and two bits
-    the vectors are rotated at random first, so that all dimensions have about the same variance, and
-    padded to whole cache lines; the rotation becomes part of the query matrix if there is one. What
-    rounding takes from a vector's length is corrected in its bias (`corrected_bias`).
+    neither query codes nor biases lose precision far from the origin. For codes of four and two
+    bits the vectors are rotated at random first, so that all dimensions have about the same
+    variance, and padded to whole cache lines; the rotation becomes part of the query matrix if
+    there is one. What rounding takes from a vector's length is corrected in its bias
+    (`corrected_bias`).
 
     Args:
         space: routing vectors of float32.
@@ -132,10 +133,10 @@ def corrected_bias(
     Rounded to few bits, a vector x becomes x' with ⟨x', x⟩ < |x|², by an amount that differs from
     vector to vector. A query that has x among its nearest resembles x, so its product loses about
     the same share of ⟨x, q⟩. RaBitQ multiplies each estimate by |x|²/⟨x', x⟩. As ⟨x, q⟩ is about
-    half of |x|² for those queries, adding half of |x|² − ⟨x', x⟩ ranks as well, for no cost. A vector
-    that is clipped loses far more, but not to rounding: it would come too near, so the correction is
-    bounded. Where scores are not distances, queries do not resemble their answers, and nothing is
-    corrected; eight bits lose too little.
+    half of |x|² for those queries, adding half of |x|² − ⟨x', x⟩ ranks as well, for no cost. A
+    vector that is clipped loses far more, but not to rounding: it would come too near, so the
+    correction is bounded. Where scores are not distances, queries do not resemble their answers,
+    and nothing is corrected; eight bits lose too little.
     """
     if codes.bits == 8 or not origin:
         return bias

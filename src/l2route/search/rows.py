@@ -65,8 +65,8 @@ def query_map_of(space: RoutingSpace, base: BaseVectors, simd: str = "auto") -> 
     """The query matrix and centre of a space for the core.
 
     The matrix of a space of codes is in codes, too, if it is large: they are precise enough for a
-    query that becomes codes next, and the product takes a tenth of the time. The query is centred before it,
-    by the mean of the vectors or of a sample, which changes nothing but the precision.
+    query that becomes codes next, and the product takes a tenth of the time. The query is centred
+    before it, by the mean of the vectors or of a sample, which changes nothing but the precision.
     """
     matrix = space.query_matrix
     if matrix is None:
