@@ -79,7 +79,7 @@ def compressed(
     if vectors not in (None, "float16"):
         raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
     if inlined and routing is None:
-        raise ValueError("expected routing int4, int8 or float16 to be inlined, got None")
+        raise ValueError("expected routing int2, int4, int8 or float16 to be inlined, got None")
     if inlined:
         check_inlined(state.graph)
     source = state.searcher(space)

@@ -272,7 +272,7 @@ def check_values(state: IndexState, arrays: Arrays) -> None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
     rows = {"vectors": (arrays["vectors"], state.base.dim)}
     for i, space in enumerate(state.spaces[1:]):
-        if space.codes is None or space.codes.bits == 8:  # any byte is two valid codes of 4 bits
+        if space.codes is None or space.codes.bits == 8:  # any byte is valid codes of fewer bits
             rows[f"space{i}_rows"] = (arrays[f"space{i}_rows"], space.dim)
     for name, (array, dim) in rows.items():
         padding = np.flatnonzero(array[:, dim:].any(axis=1))
