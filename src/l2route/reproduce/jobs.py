@@ -270,7 +270,8 @@ class JobRunner:
         method = job.method
         name = f"{job.digest}-{method.graph}-{pca_dim or 'full'}-{self.seed}-{job.version}"
         if method.degree != DEGREE or method.log:
-            name += f"-{method.degree}-{'-'.join([*method.log, method.log_kept])}"
+            kept = [*method.log, method.log_kept] if method.log else []
+            name += "-".join(["", str(method.degree), *kept])
         path = self.directory / f"{name}.l2r"
         if path.exists():
             try:
@@ -278,23 +279,24 @@ class JobRunner:
             except (OSError, ValueError):
                 shutil.rmtree(path)
         if method.graph == "l2route":
-            index = self._log_index(method)
+            index = self._own_index(job)
         else:
             index = paper_index(self.source.data, method.graph, self.seed, pca_dim)
         index.save(path)
         return index
 
-    def _log_index(self, method: Method) -> RoutingIndex:
+    def _own_index(self, job: Job) -> RoutingIndex:
         """An index with the project's own graph, and what it gets from the training queries."""
-        base = BaseVectors.of(self.source.data.base, self.source.data.metric)
-        options = GraphOptions("l2route", method.degree, None, "medoid", self.seed)
-        graph = grow_graph(base, options)
-        if method.log:
-            split = split_log(
-                self.source.learn, base, DEPTH, neighbors=self._log_neighbors(), seed=self.seed
-            )
-            graph = log_graph(graph, base, split, method, self.seed)
-        return RoutingIndex(base, graph)
+        method, learn = job.method, self.source.learn
+        if not method.log:
+            base = BaseVectors.of(self.source.data.base, self.source.data.metric)
+            options = GraphOptions("l2route", method.degree, None, "medoid", self.seed)
+            return RoutingIndex(base, grow_graph(base, options))
+        plain = self._index(replace(job, method=replace(method, log=(), log_kept="better")), None)
+        split = split_log(learn, plain.base, DEPTH, neighbors=self._log_neighbors(), seed=self.seed)
+        return RoutingIndex(
+            plain.base, log_graph(plain.graph, plain.base, split, method, self.seed)
+        )
 
     def _measure(self, searcher: Searcher, job: Job) -> dict[str, NDArray[Any]]:
         queries = self.source.data.query

@@ -18,8 +18,8 @@ from l2route.training.log_split import LogSplit
 
 SHAPES = (
     TableShape(256, 64, 4),
-    TableShape(256, 64, 8),
     TableShape(256, 64, 16),
+    TableShape(1024, 32, 8),
     TableShape(256, 32, 8),
     TableShape(256, 32, 16),
     TableShape(64, 32, 8),
