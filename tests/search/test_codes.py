@@ -23,7 +23,6 @@ from l2route.search.codes import (
     compress_space,
     encode,
     fit_codes,
-    random_rotation,
     to_float16,
 )
 from l2route.search.encode import encode_space
@@ -46,14 +45,6 @@ def built(**options: Any) -> RoutingIndex:
 def n_shared(ids: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     """Mean number of ids that two answers to a query share."""
     return float(np.mean([len(np.intersect1d(*pair)) for pair in zip(ids, others, strict=True)]))
-
-
-def test_a_rotation_keeps_lengths_and_products() -> None:
-    """A random rotation has orthonormal columns and depends only on the seed."""
-    rotation = random_rotation(128, 20, 3)
-    np.testing.assert_allclose(rotation.T @ rotation, np.eye(20), atol=1e-6)
-    np.testing.assert_array_equal(rotation, random_rotation(128, 20, 3))
-    assert not np.array_equal(rotation, random_rotation(128, 20, 4))
 
 
 @given(

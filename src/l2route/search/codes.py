@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from l2route.search.base import BaseVectors
 from l2route.search.layout import pack_codes, pad_rows, padded_dim, unpack_codes
+from l2route.search.rotation import Rotation
 from l2route.search.space import Codes, RoutingSpace, check_coded_dim
 
 Compression = Literal["int4", "int8", "float16"]
@@ -28,7 +29,7 @@ def compress_space(space: RoutingSpace, compression: Compression, seed: int = 0)
     bias, which gives the same ranking. Scores that resemble distances are then centred, so that
     neither query codes nor biases lose precision far from the origin. For codes of four bits the
     vectors are rotated at random first, so that all dimensions have about the same variance, and
-    padded to whole cache lines; the rotation becomes part of the query matrix.
+    padded to whole cache lines; the rotation becomes part of the query matrix if there is one.
 
     Args:
         space: routing vectors of float32.
@@ -105,22 +106,16 @@ def centred(
 
 def _rotated(space: RoutingSpace, seed: int) -> RoutingSpace:
     """A space of float32 with the same scores, rotated at random and padded to cache lines."""
-    dim = padded_dim(space.dim, np.uint8, 4)
-    rotation = random_rotation(dim, space.dim, seed)
-    matrix, by = space.query_matrix, space.vertex_map
+    dim, matrix, by = padded_dim(space.dim, np.uint8, 4), space.query_matrix, space.vertex_map
+    rotation = Rotation.random(space.dim, dim, seed)
     return replace(
         space,
-        rows=pad_rows(space.rows[:, : space.dim] @ rotation.T),
+        rows=pad_rows(rotation(space.rows[:, : space.dim])),
         dim=dim,
-        query_matrix=rotation if matrix is None else rotation @ matrix,
-        vertex_map=None if by is None else by.rotated(rotation),
+        rotation=rotation if matrix is None else None,
+        query_matrix=None if matrix is None else np.ascontiguousarray(rotation(matrix.T).T),
+        vertex_map=None if by is None else by.rotated(rotation.matrix),
     )
-
-
-def random_rotation(n_out: int, n_in: int, seed: int) -> NDArray[np.float32]:
-    """A matrix [n_out, n_in] that preserves lengths and inner products; n_out is at least n_in."""
-    normal = np.random.default_rng(seed).normal(size=(n_out, n_in))
-    return np.linalg.qr(normal)[0].astype(np.float32)
 
 
 def to_float16(base: BaseVectors) -> BaseVectors:
@@ -128,10 +123,19 @@ def to_float16(base: BaseVectors) -> BaseVectors:
     return replace(base, rows=half_rows(base.rows))
 
 
-def fit_codes(vectors: NDArray[np.float32], bits: int = 8) -> Codes:
-    """The offset and scale of each dimension, from the quantiles of vectors [n, dim]."""
+def fit_codes(
+    vectors: NDArray[np.float32], bits: int = 8, clipped: float | None = None
+) -> Codes:
+    """The offset and scale of each dimension, from the quantiles of vectors [n, dim].
+
+    Args:
+        vectors: what will be encoded, or a sample of it.
+        bits: bits of a code.
+        clipped: share of the values that are clipped at each end; by default as the bits need.
+    """
     sample = vectors[:: -(-len(vectors) // N_SAMPLED)]
-    low, high = np.quantile(sample, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)  # [dim]
+    share = CLIPPED[bits] if clipped is None else clipped
+    low, high = np.quantile(sample, [share, 1 - share], axis=0)  # [dim]
     scale = ((high - low) / LARGEST_CODES[bits]).astype(np.float32)
     scale[scale == 0] = 1.0  # the dimension is constant, or nearly: every code is 0
     return Codes(bits, low.astype(np.float32), scale)

@@ -108,9 +108,7 @@ def _projected(
     space: RoutingSpace, vectors: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.floating[Any]] | None]:
     """Vectors mapped as queries are [m, dim], and biases [m] that make inner products distances."""
-    vectors = vectors.astype(np.float32, copy=False)
-    if space.query_matrix is not None:
-        vectors = vectors @ space.query_matrix.T
+    vectors = space.map_queries(vectors.astype(np.float32, copy=False))
     return vectors, None if space.bias is None else negated_halves(vectors)
 
 
