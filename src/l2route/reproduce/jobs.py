@@ -110,6 +110,7 @@ class Job:
                 objective=method.objective,
                 hidden_dim=method.hidden_dim,
                 minutes=method.minutes if minutes is None else minutes,
+                steps=method.steps if minutes is None else None,
             )
         return cls(
             source.data.name,
@@ -224,6 +225,7 @@ class JobRunner:
             objective=method.objective,
             hidden_dim=method.hidden_dim,
             minutes=method.minutes,
+            steps=method.steps,
             seed=job.seed,
         )
         space, report = train(

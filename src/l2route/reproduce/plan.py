@@ -50,6 +50,8 @@ class Method:
     none, a space is learned for each cell."""
     minutes: float = 10.0
     """Time limit of learning, unless the run sets another."""
+    steps: int | None = None
+    """Steps of learning, in place of a time limit, unless the run sets one."""
     against: tuple[str, ...] = ()
     """Rivals: a gain is over the first that has a cell of the same budget and compression."""
     peer: str | None = None
@@ -66,6 +68,7 @@ class Method:
         require(self.model in MODELS, f"a model of {', '.join(MODELS)}", self.model)
         require(self.objective in OBJECTIVES, "an objective", self.objective)
         require(self.minutes > 0, "minutes above 0", self.minutes)
+        require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
 
 
 @dataclass(frozen=True, slots=True)
