@@ -123,7 +123,9 @@ def to_float16(base: BaseVectors) -> BaseVectors:
     return replace(base, rows=half_rows(base.rows))
 
 
-def fit_codes(vectors: NDArray[np.float32], bits: int = 8, clipped: float | None = None) -> Codes:
+def fit_codes(
+    vectors: NDArray[np.float32], bits: int = 8, clipped: float | None = None
+) -> Codes:
     """The offset and scale of each dimension, from the quantiles of vectors [n, dim].
 
     Args:
