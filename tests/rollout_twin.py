@@ -71,6 +71,8 @@ class World:
     queries: NDArray[np.float32]
     query_ids: NDArray[np.int64]
     targets: NDArray[np.int32]
+    starts: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None
+    """Where walks start, padded with −1 [n_queries, n_starts], and what finding that costs."""
 
     def only(self, query: int) -> "World":
         """The same world with a single query."""
@@ -80,6 +82,7 @@ class World:
             queries=self.queries[at],
             query_ids=self.query_ids[at],
             targets=self.targets[at],
+            starts=None if self.starts is None else (self.starts[0][at], self.starts[1][at]),
         )
 
     def costs(self, query: int) -> NDArray[np.float32]:
@@ -150,6 +153,7 @@ def run_core(world: World, options: Options, n_threads: int = 2) -> Lessons:
         hidden=hidden_from(world, options),
         with_query_gradient=True,
         n_threads=n_threads,
+        starts=world.starts,
     )
     return Lessons(*found)
 
@@ -219,11 +223,12 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
     heap: list[tuple[np.float32, int]] = []
     temperature = np.float32(options.temperature)
     hidden = hidden_from(world, options)[query]
+    budget = options.budget - (0 if world.starts is None else int(world.starts[1][query]))
 
     def visit(neighbors: NDArray[np.int32]) -> tuple[np.float32, int]:
         best = (np.float32(np.inf), 0)
         for v in neighbors.tolist():
-            if v < 0 or v == hidden or v in walk.noisy or len(walk.vertices) == options.budget:
+            if v < 0 or v == hidden or v in walk.noisy or len(walk.vertices) >= budget:
                 continue
             u = uniform(options.seed, int(world.query_ids[query]), v)
             cost = costs[v] - temperature * gumbel(u)
@@ -235,12 +240,24 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
             best = min(best, (cost, v))
         return best
 
-    nearest = visit(world.graph.entries)
-    for layer in world.graph.upper:  # greedy descent
-        links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
-        while len(walk.vertices) < options.budget and (found := visit(links[nearest[1]])) < nearest:
-            nearest = found
-    while heap and len(walk.vertices) < options.budget:
+    def enter() -> None:
+        nearest = visit(world.graph.entries)
+        for layer in world.graph.upper:  # greedy descent
+            links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
+            while len(walk.vertices) < budget and (found := visit(links[nearest[1]])) < nearest:
+                nearest = found
+
+    if world.starts is None:
+        enter()
+    else:
+        visit(world.starts[0][query])
+    may_be_stuck = world.starts is not None
+    while len(walk.vertices) < budget:
+        if not heap and may_be_stuck:
+            may_be_stuck = False
+            enter()
+        if not heap:
+            break
         if world.targets[query] not in walk.noisy:
             walk.n_taught += 1
         walk.heaps.append([v for _, v in heap])

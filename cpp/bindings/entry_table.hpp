@@ -1,10 +1,12 @@
 // `_core.EntryTable`: a table of entry points that keeps its arrays alive.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "bindings/arrays.hpp"
@@ -45,6 +47,28 @@ class PyEntryTable {
   }
 
   const EntryTable& table() const { return table_; }
+
+  // The most that finding entry points may cost, in scores of routing vectors of a dimension.
+  std::size_t max_cost(std::size_t routing_dim) const { return table_.max_cost(routing_dim); }
+
+  // Entry points of queries, padded with −1 [n, width], and what finding them costs [n].
+  std::tuple<Output<VertexId>, Output<std::int32_t>> find(const Matrix<float>& queries,
+                                                          std::size_t routing_dim) const {
+    const std::size_t n = queries.shape(0), dim = queries.shape(1);
+    const auto* const end = table_.coordinates + table_.dim;
+    require(std::all_of(table_.coordinates, end, [&](auto j) { return std::size_t(j) < dim; }),
+            "queries with all coordinates of the table");
+    auto [vertices, vertex_array] = new_array<VertexId>({n, table_.width});
+    auto [costs, cost_array] = new_array<std::int32_t>({n});
+    std::fill_n(vertices, n * table_.width, -1);
+    EntryScratch scratch;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::size_t cost = table_.find(queries.data() + i * dim, routing_dim, scratch);
+      costs[i] = static_cast<std::int32_t>(cost);
+      std::copy(scratch.entries.begin(), scratch.entries.end(), vertices + i * table_.width);
+    }
+    return {vertex_array, cost_array};
+  }
 
  private:
   std::shared_ptr<const PyRows> rows_;

@@ -1,6 +1,8 @@
 // Python's functions for training: hops to targets, rollouts and sums of gradients.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -86,11 +88,28 @@ LessonArrays arrays_of(const std::vector<Lesson>& lessons, Output<float> query_g
           std::move(query_gradient)};
 }
 
+// Where walks start, and what finding that costs.
+using Starts = std::tuple<Matrix<VertexId>, Array<std::int32_t>>;
+
+void set_starts(const Starts& given, std::size_t budget, RolloutBatch& batch, GraphView& graph) {
+  const auto& [vertices, costs] = given;
+  require(vertices.shape(0) == batch.n && costs.shape(0) == batch.n,
+          "starts and their cost for every query");
+  require(std::all_of(costs.data(), costs.data() + batch.n,
+                      [&](std::int32_t cost) { return cost >= 0 && std::size_t(cost) < budget; }),
+          "starts that cost less than the budget");
+  batch.starts = vertices.data();
+  batch.n_starts = vertices.shape(1);
+  batch.start_costs = costs.data();
+  graph.max_width = std::max(graph.max_width, batch.n_starts);
+}
+
 // Walks, one per query, and the gradient of the objective in every visited score.
 LessonArrays rollout(const PyGraph& graph, const PyRows& vertices, const Matrix<float>& queries,
                      const PyTargets& targets, const RolloutOptions& options,
                      const Array<std::int64_t>& query_ids, const Array<VertexId>& hidden,
-                     bool with_query_gradient, std::size_t n_threads) {
+                     bool with_query_gradient, std::size_t n_threads,
+                     const std::optional<Starts>& starts) {
   const std::size_t n = queries.shape(0), n_vertices = graph.view().bottom.n;
   const Rows& rows = vertices.view();
   require(rows.element == Element::single && rows.kind == ScoreKind::inner_product,
@@ -100,11 +119,13 @@ LessonArrays rollout(const PyGraph& graph, const PyRows& vertices, const Matrix<
   require(n == 0 || targets.n_vertices() == n_vertices, "hops of every vertex");
   require(targets.n_queries() == n && query_ids.shape(0) == n && hidden.shape(0) == n,
           "a target, an id and a hidden vertex for every query");
-  const RolloutBatch batch{queries.data(), n, targets.view(), query_ids.data(), hidden.data()};
+  RolloutBatch batch{queries.data(), n, targets.view(), query_ids.data(), hidden.data()};
+  GraphView view = graph.view();
+  if (starts) set_starts(*starts, options.budget, batch, view);
   auto [gradient, gradient_array] = new_array<float>({with_query_gradient ? n : 0, rows.width});
   std::vector<Lesson> lessons;
   without_gil([&, gradient = gradient](Pulse& pulse) {
-    lessons = run_rollouts(graph.view(), rows, batch, options, n_threads,
+    lessons = run_rollouts(view, rows, batch, options, n_threads,
                            with_query_gradient ? gradient : nullptr, pulse);
   });
   return arrays_of(lessons, std::move(gradient_array));
@@ -139,9 +160,11 @@ void bind_rollout(nb::module_& m) {
            "topk_sharpness"_a, "teacher_forcing"_a, "seed"_a);
   m.def("rollout", &rollout, "graph"_a, "vertices"_a, "queries"_a, "targets"_a, "options"_a,
         nb::kw_only(), "query_ids"_a, "hidden"_a, "with_query_gradient"_a, "n_threads"_a,
+        "starts"_a.none() = nb::none(),
         "Walk and differentiate the objective: offsets, vertices, gradients, routing, topk, "
         "n_steps, is_found, "
-        "is_kept, gradient in query rows.");
+        "is_kept, gradient in query rows. starts: where walks start [n, n_starts], padded with −1, "
+        "and what finding that costs in scores [n]; none for the entry points of the graph.");
 }
 
 }  // namespace

@@ -218,7 +218,11 @@ void bind_searcher(nb::module_& m) {
            "centre"_a.none(),
            "rows: centroids of groups, then of the clusters of every group; first: row of each "
            "group's first cluster, and the end; clusters: cluster of each row after the groups; "
-           "vertices: entry points of each cluster, or −1. All of it is trusted.");
+           "vertices: entry points of each cluster, or −1. All of it is trusted.")
+      .def("max_cost", &PyEntryTable::max_cost, "routing_dim"_a,
+           "The most that finding entry points may cost, in scores of routing vectors.")
+      .def("find", &PyEntryTable::find, "queries"_a, "routing_dim"_a,
+           "Entry points of queries [n, dim], padded with −1, and what finding them costs.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
       .def(
           nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t, bool,

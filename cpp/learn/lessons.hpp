@@ -25,6 +25,11 @@ struct RolloutBatch {
   Targets targets;
   const std::int64_t* query_ids;  // the noise of a walk depends on its query's id
   const VertexId* hidden;         // a vertex that the walk treats as not in the graph; -1 for none
+  // Where the walk of each query starts, padded with -1 [n, n_starts]; null for the graph's entry
+  // points. What finding it costs, in scores, is part of the budget [n].
+  const VertexId* starts = nullptr;
+  std::size_t n_starts = 0;
+  const std::int32_t* start_costs = nullptr;
 };
 
 // Walks for query i. The gradient in the query's row, the sum of score gradient times vertex row
@@ -44,7 +49,13 @@ inline void run_rollout(const GraphView& graph, const Rows& rows, const RolloutB
   Walk<HeapFrontier, RolloutTracer> walk(graph, scorer, scratch.heap, tracer, options.budget,
                                          scratch);
   if (batch.hidden[i] >= 0) walk.hide(batch.hidden[i]);
-  walk.run();
+  if (batch.starts == nullptr) {
+    walk.start();
+  } else {
+    scorer.charge(static_cast<std::size_t>(batch.start_costs[i]));
+    walk.start_at(batch.starts + i * batch.n_starts, batch.n_starts);
+  }
+  walk.finish();
   tracer.teach(place, lesson);
   if (query_gradient == nullptr) return;
   std::fill(query_gradient, query_gradient + rows.width, 0.0f);

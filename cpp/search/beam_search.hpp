@@ -93,6 +93,11 @@ class Walk {
 
   void run() {
     start();
+    finish();
+  }
+
+  // Walks on from where it is to its end.
+  void finish() {
     while (gather()) absorb();
   }
 

@@ -173,6 +173,16 @@ class EntryTable:
         rows: centroids of groups, then of the clusters of every group; first: row of each group's first cluster, and the end; clusters: cluster of each row after the groups; vertices: entry points of each cluster, or −1. All of it is trusted.
         """
 
+    def max_cost(self, routing_dim: int) -> int:
+        """
+        The most that finding entry points may cost, in scores of routing vectors.
+        """
+
+    def find(self, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], routing_dim: int) -> tuple[NDArray[numpy.int32], NDArray[numpy.int32]]:
+        """
+        Entry points of queries [n, dim], padded with −1, and what finding them costs.
+        """
+
 class Searcher:
     """Beam search over one graph in one routing space."""
 
@@ -265,9 +275,9 @@ class RolloutOptions:
 
     def __init__(self, *, budget: int, k: int, temperature: float, routing_weight: float, topk_weight: float, topk_sharpness: float, teacher_forcing: bool, seed: int) -> None: ...
 
-def rollout(graph: Graph, vertices: Rows, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Targets, options: RolloutOptions, *, query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], with_query_gradient: bool, n_threads: int) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_], NDArray[numpy.bool_], NDArray[numpy.float32]]:
+def rollout(graph: Graph, vertices: Rows, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], targets: Targets, options: RolloutOptions, *, query_ids: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], hidden: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], with_query_gradient: bool, n_threads: int, starts: tuple[Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]] | None = None) -> tuple[NDArray[numpy.int64], NDArray[numpy.int32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.bool_], NDArray[numpy.bool_], NDArray[numpy.float32]]:
     """
-    Walk and differentiate the objective: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows.
+    Walk and differentiate the objective: offsets, vertices, gradients, routing, topk, n_steps, is_found, is_kept, gradient in query rows. starts: where walks start [n, n_starts], padded with −1, and what finding that costs in scores [n]; none for the entry points of the graph.
     """
 
 def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], gradients: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:

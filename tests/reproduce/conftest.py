@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from l2route.reproduce.plan import EXPERIMENTS
 from l2route.reproduce.runner import RunStatus, run_experiments
 from paper_runs import MINUTES, Finished, make_file, tiny_paper
 
@@ -23,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     statuses: list[RunStatus] = []
     with tiny_paper():
         run_experiments(
-            ["table1", "routing", "ablation", "sota"],
+            EXPERIMENTS,
             [data],
             directory / "run",
             minutes=MINUTES,

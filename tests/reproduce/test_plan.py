@@ -40,6 +40,7 @@ def small_data_stands_in() -> None:
 def test_table1_has_the_papers_46_figures() -> None:
     """Sixteen rows for SIFT and DEEP, fourteen for GloVe, which is too long for ×2 at 128."""
     cells = [cell for cell in read_experiment("table1").cells if cell.recall is not None]
+    cells = [cell for cell in cells if cell.method != "ours"]
     for name, line in zip(paper_datasets(), TABLE_1.strip().splitlines(), strict=True):
         ours = [cell.recall for cell in cells if cell.dataset == name]
         assert ours == [float(figure) for figure in line.split()]

@@ -11,6 +11,7 @@ import pytest
 from l2route.data.dataset import Dataset
 from l2route.files.formats import read_npz
 from l2route.reproduce.jobs import Job, JobRunner, Outcome
+from l2route.reproduce.plan import EXPERIMENTS
 from l2route.reproduce.runner import run_experiments
 from l2route.reproduce.store import Store
 from l2route.reproduce.summary import summarize
@@ -24,7 +25,7 @@ def test_all_cells_have_a_result(finished: Finished) -> None:
     run, _, statuses = finished
     tables = summarize(Store(run))
     figures = [figure for table in tables for figure in table.figures]
-    assert [table.plan.name for table in tables] == ["table1", "routing", "ablation", "sota"]
+    assert [table.plan.name for table in tables] == list(EXPERIMENTS)
     assert all(figure.recall is not None for figure in figures)
     assert len(list((run / "results").glob("*.json"))) < len(figures)
     assert (statuses[-1].n_done, statuses[-1].seconds_left) == (statuses[-1].n_cells, 0)
@@ -80,7 +81,7 @@ def test_finished_cells_are_not_run_again(
         ),
     )
     run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
-    assert len(ran) == 9
+    assert len(ran) == 12
     assert {job.method.space for job in ran} == {"learned"}
 
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from entry_tables import random_table
 from l2route.graph.graph import Graph, UpperLayer
 from l2route.search.base import BaseVectors
+from l2route.search.entry_rows import starts_of
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
@@ -248,3 +250,48 @@ def test_no_temperature_is_the_search(budget: int, has_bias: bool) -> None:
     lessons = run_core(world, Options(budget=budget, temperature=0.0))
     np.testing.assert_array_equal(lessons.offsets, trace.offsets)
     np.testing.assert_array_equal(lessons.vertices, trace.vertices)
+
+
+def with_starts(world: World, seed: int, cost: int) -> World:
+    """The same world whose walks start at up to three vertices each, and not at the entries."""
+    rng = np.random.default_rng(seed)
+    n, n_queries = world.graph.n_vertices, len(world.queries)
+    vertices = rng.integers(0, n, (n_queries, 3)).astype(np.int32)
+    vertices[::2, 1:] = -1
+    vertices[1] = n - 1, -1, -1  # has no neighbours: the walk goes on from the entries
+    return replace(world, starts=(vertices, np.full(n_queries, cost, np.int32)))
+
+
+@pytest.mark.parametrize(("budget", "cost"), [(1, 0), (6, 5), (20, 5), (90, 0), (90, 5)])
+@pytest.mark.parametrize("hides", [False, True])
+def test_walks_from_starts_equal_autograd(budget: int, cost: int, hides: bool) -> None:
+    """Walks start where they are told, within what the budget leaves of the cost to find it."""
+    world = with_starts(make_world(budget), budget, cost)
+    lessons = check_against_twin(world, Options(budget=budget, hides=hides, temperature=0.3))
+    assert (np.diff(lessons.offsets) <= budget - cost).all()
+    if budget == 90 and not hides:
+        assert world.starts is not None
+        assert [lessons.walk(i)[0] for i in range(12)] == world.starts[0][:, 0].tolist()
+        assert lessons.walk(1)[1] == world.graph.entries[0]
+
+
+@pytest.mark.parametrize("budget", [2, 9, 17, 60, 1000])
+def test_no_temperature_is_the_search_from_its_entry_table(budget: int) -> None:
+    """On a graph with a table of entry points, a rollout visits what a search visits, in order."""
+    world = make_world(11)
+    rng = np.random.default_rng(budget)
+    queries = np.ascontiguousarray(world.queries[:, :6])
+    base = BaseVectors(pad_rows(world.rows[:, :6]), 6, "l2")
+    graph = replace(world.graph, table=random_table(rng, world.graph.n_vertices, 6))
+    space = RoutingSpace(world.rows, 6, "ip", bias=world.bias, name="walked")
+    found = Searcher(graph, space, base).search(
+        queries, 1, limits=Limits(budget + 1, rerank=1), trace=True
+    )
+    starts = starts_of(graph, "l2", queries, 6)
+    assert starts is not None
+    assert found.trace is not None
+    has_room = starts.max_cost < budget
+    given = (starts.vertices, starts.costs) if has_room else None
+    lessons = run_core(replace(world, starts=given), Options(budget=budget, temperature=0.0))
+    np.testing.assert_array_equal(lessons.offsets, found.trace.offsets)
+    np.testing.assert_array_equal(lessons.vertices, found.trace.vertices)

@@ -18,17 +18,22 @@ from l2route.data.metrics import first_hops, recall_at
 from l2route.data.truth import Truth, exact_distances, exact_neighbors
 from l2route.evaluation.compare.methods import select
 from l2route.evaluation.compare.protocol import knob_for
+from l2route.files.atomic import replace_text
 from l2route.files.hashing import hash_arrays
 from l2route.graph.build import GraphKind, GraphOptions, build_graph
 from l2route.graph.entry import Entry
 from l2route.index import RoutingIndex, load
+from l2route.reproduce.log_graph import log_graph
 from l2route.reproduce.plan import Cell, Method
+from l2route.rewiring.grow import grow_graph
+from l2route.rewiring.log_edges import DEPTH
 from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.space import original_space, pca_space
 from l2route.training.log import Event
+from l2route.training.log_split import split_log
 from l2route.training.options import LearnOptions
 from l2route.training.train import train
 
@@ -86,7 +91,16 @@ class Job:
         """
         dim = source.data.base.shape[1]
         routing_dim = dim // cell.compression
-        plain = Method("", peer=method.peer, graph=method.graph, space=method.space)
+        plain = Method(
+            "",
+            peer=method.peer,
+            graph=method.graph,
+            degree=method.degree,
+            log=method.log,
+            log_kept=method.log_kept if method.log else "better",
+            budgets=method.budgets if method.log or method.space == "learned" else (),
+            space=method.space,
+        )
         if routing_dim < dim:
             plain = replace(plain, graph_space=method.graph_space)
         if method.space == "learned":
@@ -96,6 +110,7 @@ class Job:
                 objective=method.objective,
                 hidden_dim=method.hidden_dim,
                 minutes=method.minutes if minutes is None else minutes,
+                steps=method.steps if minutes is None else None,
             )
         return cls(
             source.data.name,
@@ -120,6 +135,11 @@ class Job:
         special["minutes"] = self.method.minutes
         content = json.dumps({**asdict(self), "method": special}, sort_keys=True).encode()
         return hashlib.sha256(content).hexdigest()[:16]
+
+    @property
+    def shared(self) -> "Job":
+        """The job whose learned space this one searches with: that of all budgets, or itself."""
+        return replace(self, budget=0, k=0) if self.method.budgets else self
 
     @property
     def expected_seconds(self) -> float:
@@ -172,34 +192,65 @@ class JobRunner:
 
     def _run_learned(self, job: Job, on_event: Callable[[Event], None] | None) -> Outcome:
         """Learn, and measure the learned space even if it is no better than the plain one."""
+        shared = job.shared
+        path = self.directory / f"{shared.key}.l2r"
+        facts_path = path.with_suffix(".json")
+        if shared != job and facts_path.exists():  # written last
+            index, facts = load(path), json.loads(facts_path.read_text(encoding="utf-8"))
+        else:
+            index, facts = self._learned(job, on_event)
+        if shared != job and not facts_path.exists():
+            index.save(path)
+            replace_text(facts_path, json.dumps(facts))
+        outcome = Outcome(
+            self._measure(Searcher(index.graph, index.spaces[-1], index.base), job), facts
+        )
+        self._checkpoint(job).unlink(missing_ok=True)
+        return outcome
+
+    def _learned(
+        self, job: Job, on_event: Callable[[Event], None] | None
+    ) -> tuple[RoutingIndex, dict[str, Any]]:
+        """An index whose last space is learned, and figures of learning."""
         is_short = job.dim < self.dim
         graph_space = self._graph_space(job) if is_short else "original"
         index = self._index(job, job.dim if graph_space == "pca" else None)
+        method = job.method
         options = LearnOptions(
-            budget=job.budget,
-            rerank=job.k,
+            budget=method.budgets or job.budget,
+            rerank=None if method.budgets else job.k,
+            k=1,
             dim=job.dim if is_short else None,
-            model=job.method.model,
-            objective=job.method.objective,
-            hidden_dim=job.method.hidden_dim,
-            minutes=job.method.minutes,
+            model=method.model,
+            objective=method.objective,
+            hidden_dim=method.hidden_dim,
+            minutes=method.minutes,
+            steps=method.steps,
             seed=job.seed,
         )
-        checkpoint = self.directory / f"{job.key}.checkpoint"
         space, report = train(
             index.graph,
             index.base,
             self.source.learn,
             options,
-            checkpoint=checkpoint,
+            neighbors=self._log_neighbors() if method.log else None,
+            checkpoint=self._checkpoint(job),
             cache=self.directory,
             on_event=on_event,
         )
-        searcher = Searcher(index.graph, space, index.base)
         facts = report.facts() | {"graph_space": graph_space, "learn_seconds": report.seconds}
-        outcome = Outcome(self._measure(searcher, job), facts)
-        checkpoint.unlink(missing_ok=True)
-        return outcome
+        return RoutingIndex(index.base, index.graph, [space]), facts
+
+    def _checkpoint(self, job: Job) -> Path:
+        return self.directory / f"{job.shared.key}.checkpoint"
+
+    def _log_neighbors(self) -> NDArray[np.int64]:
+        """True neighbours of the training queries [n_queries, at most 10]."""
+        data = self.source.data
+        k = min(DEPTH, len(data.base))
+        return exact_neighbors(
+            data.base, self.source.learn, k, data.metric, cache=self.directory
+        ).ids
 
     def _graph_space(self, job: Job) -> str:
         """Vectors to build the graph on; "better" compares plain search on training queries."""
@@ -218,17 +269,36 @@ class JobRunner:
 
     def _index(self, job: Job, pca_dim: int | None) -> RoutingIndex:
         """The index of a job, built once; an incomplete file is replaced."""
-        kind = job.method.graph
-        name = f"{job.digest}-{kind}-{pca_dim or 'full'}-{self.seed}-{job.version}"
+        method = job.method
+        name = f"{job.digest}-{method.graph}-{pca_dim or 'full'}-{self.seed}-{job.version}"
+        if method.degree != DEGREE or method.log:
+            kept = [*method.log, method.log_kept] if method.log else []
+            name += "-".join(["", str(method.degree), *kept])
         path = self.directory / f"{name}.l2r"
         if path.exists():
             try:
                 return load(path)
             except (OSError, ValueError):
                 shutil.rmtree(path)
-        index = paper_index(self.source.data, kind, self.seed, pca_dim)
+        if method.graph == "l2route":
+            index = self._own_index(job)
+        else:
+            index = paper_index(self.source.data, method.graph, self.seed, pca_dim)
         index.save(path)
         return index
+
+    def _own_index(self, job: Job) -> RoutingIndex:
+        """An index with the project's own graph, and what it gets from the training queries."""
+        method, learn = job.method, self.source.learn
+        if not method.log:
+            base = BaseVectors.of(self.source.data.base, self.source.data.metric)
+            options = GraphOptions("l2route", method.degree, None, "medoid", self.seed)
+            return RoutingIndex(base, grow_graph(base, options))
+        plain = self._index(replace(job, method=replace(method, log=(), log_kept="better")), None)
+        split = split_log(learn, plain.base, DEPTH, neighbors=self._log_neighbors(), seed=self.seed)
+        return RoutingIndex(
+            plain.base, log_graph(plain.graph, plain.base, split, method, self.seed)
+        )
 
     def _measure(self, searcher: Searcher, job: Job) -> dict[str, NDArray[Any]]:
         queries = self.source.data.query

@@ -10,14 +10,17 @@ from typing import Any, Literal, get_args
 from l2route.files.require import require
 from l2route.graph.build import GRAPH_KINDS, GraphKind
 from l2route.search.limits import left_for_routing
+from l2route.search.space import rerank_within
 from l2route.training.options import MODELS, OBJECTIVES, ModelName, Objective
 
-EXPERIMENTS = ("table1", "routing", "ablation", "sota")
+EXPERIMENTS = ("table1", "routing", "ablation", "sota", "techniques")
 """Experiments that have a file, in the order in which `all` runs them."""
 TOY_PICTURE = Path("toy") / "toy.png"
 """Path of the toy example's picture in a run's directory."""
 SpaceKind = Literal["original", "pca", "learned"]
 GraphSpace = Literal["original", "pca", "better"]
+LogPart = Literal["edges", "entries"]
+Keeping = Literal["always", "better"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,12 @@ class Method:
     label: str
     """Name in tables."""
     graph: GraphKind = "nsw"
+    degree: int = 16
+    """Most neighbours of a vertex, before those that the log adds."""
+    log: tuple[LogPart, ...] = ()
+    """What the graph gets from the training queries; see `log_graph`."""
+    log_kept: Keeping = "better"
+    """Whether that is kept always, or if queries held out have a higher recall by it."""
     graph_space: GraphSpace = "original"
     """Vectors that the graph is built on if routing vectors are compressed: the original ones,
     their principal components, or the better of both for plain search on training queries."""
@@ -36,8 +45,13 @@ class Method:
     objective: Objective = "imitation"
     hidden_dim: int | None = None
     """Hidden units of the model; its default if not given."""
+    budgets: tuple[int, ...] = ()
+    """Budgets that one space is learned for, and that the log's parts are judged at; if there are
+    none, a space is learned for each cell."""
     minutes: float = 10.0
     """Time limit of learning, unless the run sets another."""
+    steps: int | None = None
+    """Steps of learning, in place of a time limit, unless the run sets one."""
     against: tuple[str, ...] = ()
     """Rivals: a gain is over the first that has a cell of the same budget and compression."""
     peer: str | None = None
@@ -47,9 +61,14 @@ class Method:
         require(self.graph in GRAPH_KINDS, f"a graph of {', '.join(GRAPH_KINDS)}", self.graph)
         require(self.graph_space in get_args(GraphSpace), "a graph_space", self.graph_space)
         require(self.space in get_args(SpaceKind), "a space", self.space)
+        require(set(self.log) <= set(get_args(LogPart)), "a log of edges, entries", self.log)
+        require(self.log_kept in get_args(Keeping), "log_kept", self.log_kept)
+        require(self.degree >= 2, "a degree of at least 2", self.degree)
+        require(bool(self.budgets) or not self.log, "budgets with a log", self.budgets)
         require(self.model in MODELS, f"a model of {', '.join(MODELS)}", self.model)
         require(self.objective in OBJECTIVES, "an objective", self.objective)
         require(self.minutes > 0, "minutes above 0", self.minutes)
+        require(self.steps is None or self.steps >= 1, "steps of at least 1", self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +166,19 @@ def cells_for(experiment: Experiment, name: str, n_base: int, dim: int) -> list[
         if paper is not None and kind is not None and kind.dim == dim:
             k = paper.k
         else:
-            reranks = experiment.methods[method].space != "original"
-            k = rerank_for(budget, compression, dim) if reranks else 0
+            k = _rerank_of(experiment.methods[method], budget, compression, dim)
         rdcs = _rdcs(budget, compression, k, dim)
         if rdcs >= 1:
             recall = None if paper is None else paper.recall
             cells.append(Cell(name, method, budget, compression, k, rdcs, recall))
     return cells
+
+
+def _rerank_of(method: Method, budget: int, compression: int, dim: int) -> int:
+    """Number of candidates that a method reranks; as searches do if a space is for all budgets."""
+    if method.space == "original":
+        return 0
+    return rerank_within(budget, 1) if method.budgets else rerank_for(budget, compression, dim)
 
 
 def rerank_for(budget: int, compression: int, dim: int) -> int:
@@ -187,7 +212,8 @@ def _read_toml(name: str) -> dict[str, Any]:
 
 
 def _method(entry: Mapping[str, Any]) -> Method:
-    method: Method = _make(Method, {**entry, "against": tuple(entry.get("against", ()))})
+    listed = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    method: Method = _make(Method, {**entry, **listed})
     return method
 
 

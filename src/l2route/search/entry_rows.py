@@ -1,10 +1,14 @@
-"""Tables of entry points as the core reads them."""
+"""Tables of entry points as the core reads them, and where walks start by them."""
+
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.data.vectors import Metric
 from l2route.graph.entry_table import EntryTable
+from l2route.graph.graph import Graph
 from l2route.search.codes import compress_space
 from l2route.search.layout import pad_rows
 from l2route.search.rows import core_rows
@@ -39,3 +43,36 @@ def core_entry_table(table: EntryTable, metric: Metric, simd: str = "auto") -> _
         coordinates=table.coordinates,
         centre=space.centre,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Where walks of some queries start, as searches do."""
+
+    vertices: NDArray[np.int32]
+    """Padded with −1 at the end of rows [n_queries, n_starts]."""
+    costs: NDArray[np.int32]
+    """What finding them costs, in scores of routing vectors [n_queries]."""
+    max_cost: int
+    """The most that it may cost; a walk with no larger budget starts at the graph's entries."""
+
+
+def starts_of(
+    graph: Graph, metric: Metric, queries: NDArray[np.float32], routing_dim: int
+) -> Starts | None:
+    """Where searches for queries [n_queries, dim] start; None if that does not depend on them.
+
+    Args:
+        graph: the graph, with a table or without.
+        metric: of the vectors.
+        queries: of length 1 under cosine.
+        routing_dim: dimension of the routing vectors, which costs are multiples of.
+    """
+    if graph.table is None:
+        return None
+    table = core_entry_table(graph.table, metric)
+    found, costs = table.find(np.ascontiguousarray(queries), routing_dim)
+    vertices = np.full((len(found), found.shape[1] + 1), -1, dtype=np.int32)
+    vertices[:, :-1] = found
+    vertices[np.arange(len(found)), (found >= 0).sum(axis=1)] = graph.entries[0]
+    return Starts(vertices, costs, table.max_cost(routing_dim))

@@ -1,7 +1,7 @@
 """A query log with true neighbours, split into training and validation queries."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -92,7 +92,8 @@ class Problem:
     def digest(self) -> str:
         """Hash of graph, vectors, training and validation queries."""
         layers = [part for each in self.graph.upper for part in (each.vertices, each.neighbors)]
-        graph = (self.graph.neighbors, self.graph.entries, *layers)
+        table = () if self.graph.table is None else astuple(self.graph.table)
+        graph = (self.graph.neighbors, self.graph.entries, *layers, *table)
         queries = (self.train, self.targets, self.hidden, self.validation.queries)
         return hash_arrays(self.base.metric, *graph, self.base.rows, *queries)
 

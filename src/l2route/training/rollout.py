@@ -11,6 +11,7 @@ from torch import Tensor
 from l2route import _core
 from l2route.graph.graph import Graph
 from l2route.models.protocol import RoutingModel, ShiftedModel
+from l2route.search.entry_rows import Starts
 from l2route.search.layout import pad_rows
 from l2route.search.searcher import MAX_THREADS
 from l2route.training.options import LearnOptions
@@ -86,6 +87,7 @@ class Rollouts:
         hidden: vertex hidden from each query's walk, −1 for none [n_queries].
         oracle: hops to the targets of all queries, n_targets per query in the order of the queries.
         options: for each target of a query the ways to walk to it, which take turns.
+        starts: where the walk of each query starts; None for the graph's entry points.
     """
 
     def __init__(
@@ -95,8 +97,9 @@ class Rollouts:
         hidden: NDArray[np.int32],
         oracle: HopOracle,
         options: Sequence[Sequence[WalkOptions]],
+        starts: Starts | None = None,
     ) -> None:
-        self.graph, self.hidden, self.oracle = graph, hidden, oracle
+        self.graph, self.hidden, self.oracle, self.starts = graph, hidden, oracle, starts
         self.queries = torch.from_numpy(queries)
         self.n_targets = len(oracle.places.block_of) // len(queries)
         self.kinds = list(dict.fromkeys(each for ways in options for each in ways))
@@ -179,8 +182,18 @@ class Rollouts:
             hidden=self.hidden[batch // self.n_targets],
             with_query_gradient=with_query_gradient,
             n_threads=options.n_threads,
+            starts=self._starts_of(batch // self.n_targets, options.routing),
         )
         return _Walks(*walks, options.n_threads)
+
+    def _starts_of(
+        self, queries: NDArray[np.int64], budget: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
+        """Where the walks of queries start, and its cost, by the rule of searches."""
+        starts = self.starts
+        if starts is None or starts.max_cost >= budget:
+            return None
+        return starts.vertices[queries], starts.costs[queries]
 
     def _vertex_rows(
         self, vectors: Tensor, bias: Tensor, shifts: tuple[NDArray[np.int64], Tensor] | None

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from l2route.models.collapse import space_of
 from l2route.models.protocol import has_constant_vertices
+from l2route.search.entry_rows import starts_of
 from l2route.search.limits import left_for_routing
 from l2route.search.origin import with_origin
 from l2route.search.space import RoutingSpace
@@ -117,6 +118,7 @@ class Run:
             problem.hidden,
             oracle,
             [self._walks_to(k) for k in problem.target_ks],
+            starts_of(problem.graph, problem.base.metric, problem.train, self.dim),
         )
         sizes = (len(targets), self.batch_size, self.window)
         return rollouts, batches(oracle, *sizes, seed=options.seed, first=self.step)
