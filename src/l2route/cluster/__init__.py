@@ -1,0 +1,1 @@
+"""Indexes beyond one machine: shards on Ray, and learning which of them to ask."""
