@@ -1,10 +1,13 @@
 """Fixtures: a small sharded index, as it was built and as a copy that may be changed."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from l2route.cluster.cluster import Cluster
+from ray_nodes import Nodes, pid_of
 from sharding import build_small
 
 
@@ -20,3 +23,21 @@ def built_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied_path(built_path: Path, tmp_path: Path) -> Path:
     """A copy of the small sharded index."""
     return Path(shutil.copytree(built_path, tmp_path / "copy"))
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Nodes]:
+    """A Ray cluster of three nodes on this machine."""
+    made = Nodes()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def cluster(nodes: Nodes, copied_path: Path) -> Iterator[Cluster]:
+    """Two replicas of three shards on three nodes, which a test may break."""
+    with Cluster(copied_path, replicas=2, cpus=0.1, n_bytes=0) as made:
+        for member in (each for group in made.fleet.members for each in group):
+            pid_of(member)
+        yield made
+    nodes.restore()
