@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # other programs use the memory too
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 # Ray's own spelling; memory is shared
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 
 import ray

@@ -33,11 +33,14 @@ def nodes() -> Iterator[Nodes]:
     made.close()
 
 
-@pytest.fixture
-def cluster(nodes: Nodes, copied_path: Path) -> Iterator[Cluster]:
-    """Two replicas of three shards on three nodes, which a test may break."""
-    with Cluster(copied_path, replicas=2, cpus=0.1, n_bytes=0) as made:
+@pytest.fixture(scope="module")
+def cluster(
+    nodes: Nodes, built_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    """Two replicas of three shards on three nodes; a test leaves them as they were."""
+    path = tmp_path_factory.mktemp("cluster") / "copy"
+    shutil.copytree(built_path, path)
+    with Cluster(path, replicas=2, cpus=0.1, n_bytes=0) as made:
         for member in (each for group in made.fleet.members for each in group):
             pid_of(member)
         yield made
-    nodes.restore()

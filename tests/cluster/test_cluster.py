@@ -64,6 +64,7 @@ def test_changes_are_durable_and_seen(cluster: Cluster) -> None:
         assert found[3:].tolist() == new[3:].tolist()
     assert len(ShardedIndex(cluster.folder.url)) == len(VECTORS) + 3
     assert cluster.info()["n_vectors"] == len(VECTORS) + 3
+    cluster.delete(new[3:])
 
 
 def test_changes_go_to_the_right_shard(cluster: Cluster) -> None:
@@ -73,6 +74,20 @@ def test_changes_go_to_the_right_shard(cluster: Cluster) -> None:
     shards = twin.router.partition.assign(QUERIES[:20])
     for id_, shard in zip(new.tolist(), shards, strict=True):
         assert [n for n, each in enumerate(twin.shards) if id_ in each.index] == [shard]
+    cluster.delete(new)
+
+
+def test_an_updated_vector_moves(cluster: Cluster) -> None:
+    """An id with a new vector is in the shard of that vector, and nowhere else."""
+    (new,) = cluster.add(QUERIES[:1]).tolist()
+    shards = cluster.router.partition.assign(QUERIES)
+    for at in (np.flatnonzero(shards != shards[0])[0], 0):
+        cluster.update([new], QUERIES[at : at + 1])
+        assert cluster.search(QUERIES[at], 1, ef=WIDE).ids[0, 0] == new
+        twin = ShardedIndex(cluster.folder.url)
+        assert [new in shard.index for shard in twin.shards].count(True) == 1
+        assert new in twin.shards[shards[at]].index
+    cluster.delete([new])
 
 
 def test_wrong_changes_change_nothing(cluster: Cluster) -> None:
@@ -88,7 +103,7 @@ def test_wrong_changes_change_nothing(cluster: Cluster) -> None:
 
 
 def test_a_full_queue_refuses(nodes: Nodes, built_path: Path) -> None:
-    """Beyond the batches that may wait, further ones are refused at once; afterwards all is well."""
+    """Beyond the batches that may wait, further ones are refused, and none is counted twice."""
     made = Cluster(
         built_path, replicas=1, cpus=0.1, n_bytes=0, max_running=1, max_waiting=1, hedge=60
     )

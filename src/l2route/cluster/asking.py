@@ -120,7 +120,10 @@ class Asking:
                     self._ask(shard)
 
     def _chosen(self, shard: int) -> Member | None:
-        """The replica to ask next: one that is up before others, then the least busy."""
+        """The replica to ask next: one that is up before others, then the least busy.
+
+        Among equals it is the one that was asked least, so that none is forgotten while it is gone.
+        """
         waiting = self._waiting[shard]
         able = [
             member
@@ -133,7 +136,7 @@ class Asking:
             return None
         if waiting.call.sticky:
             return min(able, key=lambda member: (member.is_down, member.replica))
-        return min(able, key=lambda member: (member.is_down, member.n_in_flight))
+        return min(able, key=lambda member: (member.is_down, member.n_in_flight, member.n_sent))
 
     def _ask(self, shard: int) -> None:
         waiting = self._waiting[shard]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Condition
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.cluster.asking import Asking, Call
+from l2route.cluster.changes import Changes
 from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.fleet import Fleet, FleetOptions
 from l2route.cluster.latencies import Latencies
@@ -91,7 +92,7 @@ class Cluster(Sharded):
         self._timeout, self._hedge, self._is_shared = timeout, hedge, name is not None
         self._latencies = Latencies()
         self._turns = _Turns(max_running, max_waiting)
-        self._changing, self._versions = Lock(), dict[int, str]()
+        self._changes = Changes(self.n_shards, self.router.partition, self._needed)
         self._given_up: frozenset[int] = frozenset()
         self.n_hedged = 0
         """Calls that were sent to a second replica because the first was late."""
@@ -203,7 +204,7 @@ class Cluster(Sharded):
 
     def _search_call(self, shard: int, rows: Floats, asked: Asked) -> Call:
         hedge = self._latencies.delay(len(rows)) if self._hedge is None else self._hedge
-        return Call("search", "search", (rows, asked, self._versions.get(shard)), hedge)
+        return Call("search", "search", (rows, asked, self._changes.version(shard)), hedge)
 
     def _asked(
         self, calls: dict[int, Call], timeout: float, *, is_search: bool = False
@@ -266,25 +267,20 @@ class Cluster(Sharded):
         Returns:
             The ids of the vectors [n].
         """
-        given = np.atleast_2d(np.asarray(vectors))
-        rows = check_vectors("vectors", given, self.dim, may_be_empty=True)
-        seconds = timeout or self._timeout
-        with self._changing:
-            shards = self.router.partition.assign(rows)
-            new = self._new_ids(len(rows), seconds) if ids is None else checked_ids(ids, len(rows))
-            if ids is not None and len(rows):
-                self._check_new(new, shards, seconds)
-            calls = {
-                int(shard): Call(
-                    "add",
-                    "change",
-                    (rows[shards == shard], new[shards == shard], self._versions.get(int(shard))),
-                    sticky=True,
-                )
-                for shard in np.unique(shards)
-            }
-            self._versions |= self._needed(calls, seconds)
-        return new
+        rows = self._checked_rows(vectors)
+        chosen = None if ids is None else checked_ids(ids, len(rows))
+        return self._changes.add(rows, chosen, timeout or self._timeout)
+
+    def update(self, ids: object, vectors: object, *, timeout: float | None = None) -> None:
+        """Give ids new vectors, which may move to other shards; saved when it returns.
+
+        Args:
+            ids: ids of the index [n], distinct.
+            vectors: their new vectors [n, dim].
+            timeout: seconds for all of it.
+        """
+        rows = self._checked_rows(vectors)
+        self._changes.update(checked_ids(ids, len(rows)), rows, timeout or self._timeout)
 
     def delete(self, ids: object, *, timeout: float | None = None) -> None:
         """Delete vectors; when it returns, that is saved, and no search finds them.
@@ -295,46 +291,11 @@ class Cluster(Sharded):
             ids: ids of the index [n].
             timeout: seconds for all of it.
         """
-        wanted = checked_ids(ids)
-        if not len(wanted):
-            return
-        seconds = timeout or self._timeout
-        with self._changing:
-            holds = self._holders(wanted, seconds)  # [n_shards, n]
-            unknown = wanted[~holds.any(axis=0)]
-            if len(unknown):
-                raise ValueError(f"expected ids of the index, got {unknown[:3].tolist()}")
-            calls = {
-                shard: Call(
-                    "delete", "change", (wanted[has], self._versions.get(shard)), sticky=True
-                )
-                for shard, has in enumerate(holds)
-                if has.any()
-            }
-            self._versions |= self._needed(calls, seconds)
+        self._changes.delete(checked_ids(ids), timeout or self._timeout)
 
-    def _holders(self, ids: Ids, seconds: float) -> NDArray[np.bool_]:
-        """Which shards have which of these ids [n_shards, n]."""
-        calls = {
-            s: Call("holds", "status", (ids, self._versions.get(s))) for s in range(self.n_shards)
-        }
-        found = self._needed(calls, seconds)
-        return np.stack([found[shard] for shard in range(self.n_shards)])
-
-    def _check_new(self, ids: Ids, shards: NDArray[np.int32], seconds: float) -> None:
-        """Refuse ids that another shard has; the shard itself knows a call that is repeated."""
-        holds = self._holders(ids, seconds)
-        holds[shards, np.arange(len(ids))] = False
-        if holds.any():
-            known = ids[holds.any(axis=0)][:3].tolist()
-            raise ValueError(f"expected ids that the index does not have, got {known}")
-
-    def _new_ids(self, n: int, seconds: float) -> Ids:
-        """The n ids after the largest that there is."""
-        calls = {s: Call("facts", "status", (self._versions.get(s),)) for s in range(self.n_shards)}
-        found = self._needed(calls, seconds)
-        highest = max([-1, *(each["highest_id"] for each in found.values())])
-        return np.arange(highest + 1, highest + 1 + n, dtype=np.int64)
+    def _checked_rows(self, vectors: object) -> Floats:
+        given = np.atleast_2d(np.asarray(vectors))
+        return check_vectors("vectors", given, self.dim, may_be_empty=True)
 
     def _status(self, method: str, seconds: float) -> list[dict[str, Any] | None]:
         """What each shard says about itself; None if it says nothing in time."""

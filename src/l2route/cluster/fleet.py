@@ -49,6 +49,8 @@ class Member:
     actor: Any
     n_in_flight: int = 0
     """Calls that were sent and have not ended."""
+    n_sent: int = 0
+    """Calls that were ever sent."""
     down_until: float = 0.0
     """Moment until which others are preferred."""
     lock: Lock = field(default_factory=Lock)
@@ -66,6 +68,7 @@ class Member:
         """Count a call."""
         with self.lock:
             self.n_in_flight += 1
+            self.n_sent += 1
 
     def ended(self) -> None:
         """Count the end of a call."""

@@ -91,6 +91,10 @@ class Replica:
         """Add vectors, and save; see `OpenShard.add`."""
         return self._opened(version).add(vectors, ids)
 
+    def put(self, vectors: Floats, ids: Ids, version: str | None = None) -> str:
+        """Add vectors or replace those of their ids, and save; see `OpenShard.put`."""
+        return self._opened(version).put(vectors, ids)
+
     def delete(self, ids: Ids, version: str | None = None) -> str:
         """Delete those ids that the shard has, and save; see `OpenShard.delete`."""
         return self._opened(version).delete(ids)

@@ -130,6 +130,21 @@ class OpenShard:
                 self._save()
         return self.version
 
+    def put(self, vectors: Floats, ids: Ids) -> str:
+        """Replace the vectors of ids that the shard has, add the others, and save.
+
+        Returns:
+            The version that has them.
+        """
+        with self._alone():
+            has = self.holds(ids)
+            if has.any():
+                self._served.update(ids[has], vectors[has])
+            if not has.all():
+                self._served.add(vectors[~has], ids[~has], None)
+            self._save()
+        return self.version
+
     def delete(self, ids: Ids) -> str:
         """Delete those of these ids that the shard has, and save.
 
