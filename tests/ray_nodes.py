@@ -14,6 +14,7 @@ from typing import Any
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 # Ray's own spelling; memory is shared
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 # otherwise other programs go first
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
 
 import ray

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from l2route.cluster.errors import ShardError
 from l2route.cluster.fleet import Fleet, Member
+from l2route.cluster.latencies import Hedges
 
 RETRY_SECONDS = 0.05
 """Seconds between two tries while no replica of a shard is up."""
@@ -63,6 +64,7 @@ class Asking:
         timeout: seconds for all of it.
         given_up: shards that did not answer last time: they get one try.
         on_answer: called with the number of the shard and the seconds of every answer.
+        hedges: the right to ask second replicas; by default without a bound.
     """
 
     def __init__(
@@ -73,10 +75,11 @@ class Asking:
         timeout: float,
         given_up: frozenset[int] = frozenset(),
         on_answer: Callable[[int, float], None] | None = None,
+        hedges: Hedges | None = None,
     ) -> None:
         self._ray, self._fleet, self._on_answer = ray, fleet, on_answer
         self._deadline = time.monotonic() + timeout
-        self._given_up = given_up
+        self._given_up, self._hedges = given_up, hedges
         self._ended: SimpleQueue[Ended] = SimpleQueue()
         self._waiting = {shard: _Waiting(call) for shard, call in calls.items()}
         self.answers: dict[int, Any] = {}
@@ -115,7 +118,8 @@ class Asking:
                 self._ask(shard)
             elif now >= waiting.hedge_at:
                 waiting.hedge_at = float("inf")
-                if self._chosen(shard) is not None:
+                may_hedge = self._hedges is None or self._hedges.take()
+                if may_hedge and self._chosen(shard) is not None:
                     self.n_hedged += 1
                     self._ask(shard)
 

@@ -17,7 +17,7 @@ from l2route.cluster.asking import Asking, Call
 from l2route.cluster.changes import Changes
 from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.fleet import Fleet, FleetOptions
-from l2route.cluster.latencies import Latencies
+from l2route.cluster.latencies import Hedges, Latencies
 from l2route.cluster.manifest import Point
 from l2route.cluster.merge import Answer, ClusterResult, merge
 from l2route.cluster.operating import find_point
@@ -90,7 +90,7 @@ class Cluster(Sharded):
         self._ray = connected(address)
         self.fleet = Fleet(self._ray, self, options)
         self._timeout, self._hedge, self._is_shared = timeout, hedge, name is not None
-        self._latencies = Latencies()
+        self._latencies, self._hedges = Latencies(), Hedges()
         self._turns = _Turns(max_running, max_waiting)
         self._changes = Changes(self.n_shards, self.router.partition, self._needed)
         self._given_up: frozenset[int] = frozenset()
@@ -216,7 +216,8 @@ class Cluster(Sharded):
             if is_search:
                 self._latencies.note(sizes[shard], seconds)
 
-        asking = Asking(self._ray, self.fleet, calls, timeout, self._given_up, note)
+        self._hedges.note_calls(len(calls))
+        asking = Asking(self._ray, self.fleet, calls, timeout, self._given_up, note, self._hedges)
         asking.run()
         self.n_hedged += asking.n_hedged
         self._given_up = (self._given_up - set(asking.answers)) | set(asking.missing)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from l2route.cluster.cluster import Cluster
 from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.merge import ClusterResult
-from l2route.cluster.rays import import_ray
 from l2route.extras import install
 from l2route.search.setting import Setting
 from l2route.serve import batcher
@@ -149,14 +148,10 @@ def deployment_of(
         cpus: cores that Ray reserves for a replica of the deployment.
         **cluster: arguments of `Cluster`.
     """
-    import_ray()
-    try:
-        from ray import serve
+    serve = import_serve()
+    from l2route.serve.app import app_of  # needs the extra too
+    from l2route.serve.engine import Engine
 
-        from l2route.serve.app import app_of
-        from l2route.serve.engine import Engine
-    except ImportError as error:
-        raise ImportError(f"serving a cluster needs: {install('ray')}") from error
     chosen = replace(options or ServeOptions(), reload=False)
 
     def build() -> Any:
@@ -171,3 +166,14 @@ def deployment_of(
         ray_actor_options={"num_cpus": cpus},
     )
     return deployment(serve.ingress(build)()).bind()
+
+
+def import_serve() -> Any:
+    """The package ray.serve; an error that says how to install it if there is none."""
+    try:
+        import fastapi
+        from ray import serve
+    except ImportError as error:
+        raise ImportError(f"serving a cluster needs: {install('ray')}") from error
+    assert fastapi
+    return serve
