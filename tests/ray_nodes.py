@@ -10,12 +10,16 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 # Ray's own spelling; memory is shared
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 # otherwise other programs go first
 os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)  # workers import what tests send them
 
 import ray
 from ray.cluster_utils import Cluster as RayNodes
