@@ -87,14 +87,15 @@ def report(
     return asked
 
 
-def measure(data: str, n_shards: int, recall: float, cache: Path, cells: int) -> None:
+def measure(data: str, n_shards: int, recall: float, cache: Path, cells: int, by_log: bool) -> None:
     """Print the rows of one number of shards."""
     base, log, queries = read_data(data)
     split = split_queries(log, 0)
     both = np.concatenate([split.queries, queries])
     truth = exact_neighbors(base, both, K, cache=cache).ids
     sample = base[np.random.default_rng(0).permutation(len(base))[:SAMPLE]]
-    partition = make_partition(sample, n_shards, "l2", n_cells=cells * n_shards)
+    logged = split.queries[: split.n_learn] if by_log else None
+    partition = make_partition(sample, n_shards, "l2", n_cells=cells * n_shards, queries=logged)
     shards = np.concatenate([partition.assign(part) for part in np.array_split(base, 20)])
     sizes = np.bincount(shards)
     shares = shares_of(shards[truth], n_shards)
@@ -102,7 +103,8 @@ def measure(data: str, n_shards: int, recall: float, cache: Path, cells: int) ->
     held, test = (split.validation, shares[n:n_all]), (queries, shares[n_all:])
     print(
         f"{data} {base.shape}, {n_shards} shards of {sizes.min():,} to {sizes.max():,} vectors, "
-        f"{cells} centroids each, {n:,} queries to learn from; recall@{K} of {recall:g}"
+        f"grouped by {'the log' if by_log else 'k-means'}, {cells} centroids each, "
+        f"{n:,} queries to learn from; recall@{K} of {recall:g}"
     )
     plain = Router(partition)
     number = number_for(plain, *held, recall)
@@ -134,7 +136,8 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("out"))
     given = parser.parse_args()
     for n_shards in map(int, given.shards.split(",")):
-        measure(given.data, n_shards, given.recall, given.cache, given.cells)
+        for by_log in (False, True):
+            measure(given.data, n_shards, given.recall, given.cache, given.cells, by_log)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,8 @@ from threading import Event, Thread
 
 import numpy as np
 import psutil
-import ray
 
-from cluster_nodes import Nodes, opened
+from cluster_nodes import Nodes, opened, ray
 from l2route.cluster.cluster import Cluster
 from l2route.cluster.merge import ClusterResult
 

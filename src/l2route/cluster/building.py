@@ -166,7 +166,7 @@ class _Build:
         if self.folder.has(MANIFEST):
             return self._calibrated(Manifest.read(self.folder))
         split = None if self.log is None else split_queries(self.log, self.options.seed)
-        partition = self._partition()
+        partition = self._partition(split)
         self._divide(partition)
         truth = None if split is None else self._truth(split, partition.n_shards)
         shards = self._shards(partition, split, truth)
@@ -208,7 +208,8 @@ class _Build:
             raise ValueError(f"{expected}, got another")
         return name
 
-    def _partition(self) -> Partition:
+    def _partition(self, split: QuerySplit | None) -> Partition:
+        """Divide a sample, by the part of the log that is for learning if there is one."""
         metric = check_metric(self.options.metric)
         kept = self.workspace.kept("partition")
         if kept is None:
@@ -216,7 +217,12 @@ class _Build:
             n = SAMPLE_PER_CELL * (options.cells or 32 * options.n_shards)
             _, sample = self.source.sample(max(n, options.n_shards), options.seed)
             made = make_partition(
-                sample, options.n_shards, metric, n_cells=options.cells or None, seed=options.seed
+                sample,
+                options.n_shards,
+                metric,
+                n_cells=options.cells or None,
+                queries=None if split is None else split.queries[: split.n_learn],
+                seed=options.seed,
             )
             arrays = {"centroids": made.centroids, "cells": made.shards}
             self.workspace.keep("partition", {"seconds": clock.seconds}, **arrays)

@@ -14,6 +14,7 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.cluster.log_grouping import links_of, regroup
 from l2route.data.vectors import Metric, normalize
 
 Floats = NDArray[np.float32]
@@ -65,7 +66,13 @@ class Partition:
 
 
 def make_partition(
-    sample: Floats, n_shards: int, metric: Metric, *, n_cells: int | None = None, seed: int = 0
+    sample: Floats,
+    n_shards: int,
+    metric: Metric,
+    *,
+    n_cells: int | None = None,
+    queries: Floats | None = None,
+    seed: int = 0,
 ) -> Partition:
     """Divide a sample of vectors into shards of nearly equal size, by balanced k-means.
 
@@ -74,6 +81,7 @@ def make_partition(
         n_shards: number of shards.
         metric: l2, ip or cosine.
         n_cells: centroids of all shards; by default 32 per shard, or as the sample allows.
+        queries: query log [n, dim], by which cells are regrouped.
         seed: seed of the first centroids.
     """
     n, dim = sample.shape
@@ -90,7 +98,12 @@ def make_partition(
     centroids = np.ascontiguousarray(kmeans.centroids, dtype=np.float32)
     _, cells = faiss.knn(rows, centroids, 1)
     weights = np.bincount(cells[:, 0], minlength=n_cells)
-    return Partition(centroids, group_cells(centroids, weights, n_shards, seed), metric)
+    shards = group_cells(centroids, weights, n_shards, seed)
+    if queries is not None and n_shards > 1:
+        probes = normalize(queries) if metric == "cosine" else queries
+        links = links_of(probes, rows, cells[:, 0], n_cells)
+        shards = regroup(shards, links, weights, (1 + SPARE) * n / n_shards, seed)
+    return Partition(centroids, shards, metric)
 
 
 def group_cells(
