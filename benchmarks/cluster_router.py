@@ -30,10 +30,10 @@ SYNTHETIC = (1_000_000, 50_000, 2_000, 64)
 """Vectors, queries of the log, test queries, dimensions."""
 
 
-def read_data(name: str) -> tuple[Floats, Floats, Floats]:
-    """Vectors, query log and test queries."""
+def read_data(name: str, n_words: int = 380_000) -> tuple[Floats, Floats, Floats]:
+    """Vectors, query log and test queries; of words as many as asked for."""
     if name == "glove":
-        data = demo_words(380_000, 15_000, 2_000).dataset
+        data = demo_words(n_words, 15_000, 2_000).dataset
         return data.base, data.learn, data.query
     n_base, n_log, n_query, dim = SYNTHETIC
     rng = np.random.default_rng(0)
@@ -96,11 +96,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", choices=["glove", "synthetic"])
     parser.add_argument("--shards", type=int, default=8)
+    parser.add_argument("--words", type=int, default=380_000)
     parser.add_argument("--recall", type=float, default=0.95)
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    base, log, queries = read_data(given.data)
+    base, log, queries = read_data(given.data, given.words)
     began = time.perf_counter()
     index = ShardedIndex.build(
         base, given.out, n_shards=given.shards, queries=log, minutes=given.minutes, cpus=2
