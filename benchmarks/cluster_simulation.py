@@ -6,13 +6,15 @@ Queries arrive at random (Poisson). Each asks some shards; a call goes to the re
 shorter queue of the two, waits for a free core there, and takes a service time drawn from a
 lognormal distribution. The answer is complete when the slowest call is back. With hedging, a call
 that is not back after a delay, the 95th percentile of calls so far, is sent to the other replica
-too, for at most 5% of all calls; the first answer counts, the other call is worked off all the
-same.
+too, if that is less busy, for at most 5% of all calls; the first answer counts, the other call is
+worked off all the same.
 
-Assumptions: the service time of a shard grows with the logarithm of its vectors, from the time
-measured at one size; a call has a fixed cost on the way; nodes do not fail; the router's time is
-part of the fixed cost; one in `hiccup_every` service times takes `hiccup` times as long, as by a
-pause of a busy machine. Bytes are those of int8 routing vectors, float16 originals and 16 edges.
+Assumptions: the number of shards that a query asks grows with a power of all shards, that of the
+measured numbers at 4 and 8 shards; the service time of a shard grows with the logarithm of its
+vectors, from the time measured at one size; a call has a fixed cost on the way; nodes do not fail;
+the router's time is part of the fixed cost; one in `hiccup_every` service times takes `hiccup`
+times as long, as by a pause of a busy machine. Bytes are those of int8 routing vectors, float16
+originals and 16 edges.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -70,6 +73,9 @@ class Simulation:
     calls: list[float] = field(default_factory=list)
     queries: list[float] = field(default_factory=list)
     busy: float = 0.0
+    delay: float = 1e9
+    """Seconds after which a call is late, measured anew every 100 calls."""
+    n_known: int = 0
     hedges: Hedges = field(default_factory=Hedges)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
@@ -115,15 +121,18 @@ class Simulation:
             best = int(free[shard].min(axis=1).argmin())
             send(shard, best)
             if model.hedges and model.replicas > 1 and len(self.calls) > 200:
-                delay = 1.5 * float(np.quantile(self.calls[-500:], 0.95))
+                if len(self.calls) > self.n_known + 100:
+                    self.n_known = len(self.calls)
+                    self.delay = 1.5 * float(np.quantile(self.calls[-500:], 0.95))
                 other = (best + 1) % model.replicas
 
-                def hedge(shard: int = shard, other: int = other) -> None:
-                    if shard in left and self.hedges.take():
+                def hedge(shard: int = shard, late: int = best, other: int = other) -> None:
+                    is_less_busy = free[shard, other].min() < free[shard, late].min()
+                    if shard in left and is_less_busy and self.hedges.take():
                         send(shard, other)
 
                 self.hedges.note_calls(1)
-                self.at(self.now + delay, hedge)
+                self.at(self.now + self.delay, hedge)
 
     def _service(self, rng: np.random.Generator) -> float:
         model = self.model
@@ -156,7 +165,7 @@ def scaled(service: float, measured_at: float, n_vectors: float) -> float:
     return service * math.log(n_vectors) / math.log(measured_at)
 
 
-def check(measured: dict[str, list[dict[str, float]]], n_queries: int) -> None:
+def check(measured: dict[str, Any], n_queries: int) -> None:
     """Simulate what was measured, one query after another, and print both."""
     for each in measured["checks"]:
         model = Model(
@@ -172,19 +181,18 @@ def check(measured: dict[str, list[dict[str, float]]], n_queries: int) -> None:
         print(json.dumps({"check": each, "simulated": found}))
 
 
-def project(measured: dict[str, list[dict[str, float]]], n_queries: int) -> None:
+def project(measured: dict[str, Any], n_queries: int) -> None:
     """Print what 100M and 1B vectors would take, with and without hedging and the router."""
-    first = measured["checks"][0]
     at = measured["service"][0]
     for n_vectors in (1e8, 1e9):
         n_shards = math.ceil(n_vectors / 1e7)
         replicas_bytes = 2 * bytes_of(n_vectors)
         n_nodes = max(math.ceil(replicas_bytes / NODE_BYTES), math.ceil(2 * n_shards / NODE_CORES))
         service = scaled(at["service_ms"] / 1e3, at["vectors"], n_vectors / n_shards)
-        for router, share in measured["routers"][0].items():
-            asked = max(1.0, share * n_shards)
+        for router, (few, many) in measured["routers"].items():
+            asked = min(float(n_shards), few * (n_shards / 4) ** math.log2(many / few))
             most = 2 * n_shards / (asked * service)  # queries a second of all cores
-            base = Model(n_shards, asked, service, overhead=first["overhead_ms"] / 1e3)
+            base = Model(n_shards, asked, service, overhead=measured["overhead_ms"] / 1e3)
             for load in (0.3, 0.6):
                 for hedges in (False, True):
                     model = replace(base, rate=load * most, hedges=hedges)

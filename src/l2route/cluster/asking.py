@@ -118,10 +118,18 @@ class Asking:
                 self._ask(shard)
             elif now >= waiting.hedge_at:
                 waiting.hedge_at = float("inf")
-                may_hedge = self._hedges is None or self._hedges.take()
-                if may_hedge and self._chosen(shard) is not None:
+                if self._may_hedge(shard, waiting):
                     self.n_hedged += 1
                     self._ask(shard)
+
+    def _may_hedge(self, shard: int, waiting: _Waiting) -> bool:
+        """Whether another replica is less busy than the late one, and may be asked too."""
+        other = self._chosen(shard)
+        if other is None or not waiting.tried:
+            return False
+        if other.n_in_flight >= waiting.tried[0].n_in_flight:
+            return False  # its answer would be late too, and make others late
+        return self._hedges is None or self._hedges.take()
 
     def _chosen(self, shard: int) -> Member | None:
         """The replica to ask next: one that is up before others, then the least busy.
