@@ -36,6 +36,8 @@ using MutableArray = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using OptionalArray = std::optional<Array<T>>;
 template <class T>
+using OptionalMatrix = std::optional<Matrix<T>>;
+template <class T>
 using Output = nb::ndarray<nb::numpy, T>;
 
 // Rows of any element type that there are kernels for.

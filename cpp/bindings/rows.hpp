@@ -27,8 +27,10 @@ inline Element element_of(const AnyMatrix& matrix, std::size_t code_bits) {
   if (matrix.dtype() == nb::dtype<float>()) return Element::single;
   if (matrix.dtype() == half) return Element::half;
   if (matrix.dtype() == nb::dtype<std::uint8_t>()) {
-    require(code_bits == 4 || code_bits == 8, "codes of 4 or 8 bits");
-    return code_bits == 4 ? Element::half_code : Element::code;
+    require(code_bits == 2 || code_bits == 4 || code_bits == 8, "codes of 2, 4 or 8 bits");
+    return code_bits == 2   ? Element::quarter_code
+           : code_bits == 4 ? Element::half_code
+                            : Element::code;
   }
   throw std::invalid_argument("expected rows of float32, float16 or uint8");
 }
@@ -49,7 +51,7 @@ class PyRows {
         scale_(std::move(scale)),
         near_(std::move(near)) {
     const Element element = element_of(matrix_, code_bits);
-    const std::size_t width = matrix_.shape(1) * (element == Element::half_code ? 2 : 1);
+    const std::size_t width = matrix_.shape(1) * (is_code(element) ? 8 / code_bits : 1);
     require(padded(width, element) == width,
             "rows padded to a multiple of 16 elements, or of 64 bytes of codes, got " +
                 std::to_string(matrix_.shape(1)));

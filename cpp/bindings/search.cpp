@@ -169,6 +169,22 @@ Output<float> normalized(const Matrix<float>& queries) {
   return array;
 }
 
+Output<float> rotated(const Matrix<float>& vectors, const Matrix<std::int8_t>& signs) {
+  const Rotation rotation = rotation_of(signs);
+  const std::size_t n = vectors.shape(0), n_in = vectors.shape(1);
+  require(n_in <= rotation.dim, "vectors of at most as many dimensions as signs");
+  auto [values, array] = new_array<float>({n, rotation.dim});
+  without_gil([&, values = values](Pulse& pulse) {
+    parallel_for(n, 0, pulse, [&](std::size_t i) {
+      float* const row = values + i * rotation.dim;
+      std::copy_n(vectors.data() + i * n_in, n_in, row);
+      std::fill(row + n_in, row + rotation.dim, 0.0f);
+      rotate(rotation, row);
+    });
+  });
+  return array;
+}
+
 void bind_graph_and_rows(nb::module_& m) {
   nb::class_<PyGraph>(m, "Graph", "A similarity graph; trusts that ids were checked.")
       .def(nb::init<Matrix<VertexId>, Array<VertexId>, std::vector<UpperLayer>>(), "neighbors"_a,
@@ -202,13 +218,15 @@ void bind_searcher(nb::module_& m) {
            "group's first cluster, and the end; clusters: cluster of each row after the groups; "
            "vertices: entry points of each cluster, or −1. All of it is trusted.");
   nb::class_<PySearcher>(m, "Searcher", "Beam search over one graph in one routing space.")
-      .def(nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t,
-                    bool, float, std::shared_ptr<const PyRows>, OptionalArray<float>,
-                    std::shared_ptr<const PyRows>, std::shared_ptr<const PyEntryTable>,
-                    std::shared_ptr<const PyStore>>(),
-           "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
-           "query_matrix"_a.none(), "centre"_a.none() = nb::none(), "original"_a.none(),
-           "entries"_a.none() = nb::none(), "store"_a.none() = nb::none());
+      .def(
+          nb::init<std::shared_ptr<const PyGraph>, std::shared_ptr<const PyRows>, std::size_t, bool,
+                   float, std::shared_ptr<const PyRows>, OptionalArray<float>,
+                   OptionalMatrix<std::int8_t>, OptionalArray<float>, std::shared_ptr<const PyRows>,
+                   std::shared_ptr<const PyEntryTable>, std::shared_ptr<const PyStore>>(),
+          "graph"_a, "routing"_a, nb::kw_only(), "dim"_a, "is_cosine"_a, "origin"_a,
+          "query_matrix"_a.none(), "query_centre"_a.none() = nb::none(),
+          "signs"_a.none() = nb::none(), "centre"_a.none() = nb::none(), "original"_a.none(),
+          "entries"_a.none() = nb::none(), "store"_a.none() = nb::none());
   nb::class_<PyPlan>(m, "Plan", "A search with fixed limits, labels and threads.")
       .def(nb::init<std::shared_ptr<const PySearcher>, OptionalArray<std::int64_t>, std::size_t,
                     std::size_t, std::size_t, std::size_t, float, std::size_t, bool,
@@ -236,6 +254,8 @@ void bind_search(nb::module_& m) {
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("normalized", &normalized, "queries"_a,
         "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
+  m.def("rotated", &rotated, "vectors"_a, "signs"_a,
+        "Vectors [n, n_in] padded with zeros and rotated by signs [n_rounds, dim]: [n, dim].");
   m.def("scan_ns", &scan_ns, "row_bytes"_a, "Nanoseconds to score a row in a scan.");
   m.def("walk_ns", &walk_ns, "row_bytes"_a, "Nanoseconds to score a row in a walk.");
   m.attr("SCORES_PER_LIST") = kScoresPerList;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -15,16 +16,25 @@
 
 namespace l2route {
 
+// The rotation of these signs [n_rounds, dim], which are trusted to be +1 and −1.
+inline Rotation rotation_of(const Matrix<std::int8_t>& signs) {
+  require(signs.shape(1) >= Rotation::kLeastDim, "signs of at least 16 dimensions");
+  return {signs.data(), signs.shape(0), signs.shape(1)};
+}
+
 class PySearcher {
  public:
   PySearcher(std::shared_ptr<const PyGraph> graph, std::shared_ptr<const PyRows> routing,
              std::size_t dim, bool is_cosine, float origin,
-             std::shared_ptr<const PyRows> query_matrix, OptionalArray<float> centre,
+             std::shared_ptr<const PyRows> query_matrix, OptionalArray<float> query_centre,
+             OptionalMatrix<std::int8_t> signs, OptionalArray<float> centre,
              std::shared_ptr<const PyRows> original, std::shared_ptr<const PyEntryTable> entries,
              std::shared_ptr<const PyStore> store)
       : graph_(std::move(graph)),
         routing_(std::move(routing)),
         query_matrix_(std::move(query_matrix)),
+        query_centre_(std::move(query_centre)),
+        signs_(std::move(signs)),
         centre_(std::move(centre)),
         original_(std::move(original)),
         entries_(std::move(entries)),
@@ -35,6 +45,11 @@ class PySearcher {
     if (original_ != nullptr) searcher_.original = original_->view();
     searcher_.dim = dim;
     searcher_.routing_dim = query_matrix_ != nullptr ? query_matrix_->view().n : dim;
+    if (query_centre_) {
+      require(query_centre_->shape(0) == dim, "a centre of queries of their dimension");
+      searcher_.query_centre = query_centre_->data();
+    }
+    if (signs_) set_rotation();
     if (centre_) {
       require(centre_->shape(0) == searcher_.routing_dim, "a centre of the routing dimension");
       searcher_.centre = centre_->data();
@@ -60,6 +75,13 @@ class PySearcher {
     searcher_.graph.max_width = std::max(searcher_.graph.max_width, table.width + 1);
   }
 
+  void set_rotation() {
+    searcher_.rotation = rotation_of(*signs_);
+    searcher_.routing_dim = searcher_.rotation->dim;
+    require(query_matrix_ == nullptr && searcher_.routing_dim >= searcher_.dim,
+            "signs of at least the dimension of queries, in place of a query matrix");
+  }
+
   void check_routing() const {
     const Rows& routing = searcher_.routing;
     const Adjacency& bottom = searcher_.graph.bottom;
@@ -76,13 +98,10 @@ class PySearcher {
   }
 
   void check_original() const {
-    const auto is_float32_by_ip = [](const Rows& rows) {
-      return rows.element == Element::single && rows.kind == ScoreKind::inner_product;
-    };
-    if (searcher_.projection) {
-      require(searcher_.projection->width == padded(searcher_.dim) &&
-                  is_float32_by_ip(*searcher_.projection),
-              "a query matrix of padded rows of float32 scored by ip");
+    if (const auto& by = searcher_.projection) {
+      require(by->width == padded(searcher_.dim, by->element) && by->element != Element::half &&
+                  by->kind == ScoreKind::inner_product,
+              "a query matrix of padded rows of float32 or codes scored by ip");
     }
     if (searcher_.original) {
       require(searcher_.original->n == searcher_.graph.bottom.n &&
@@ -95,6 +114,8 @@ class PySearcher {
   std::shared_ptr<const PyGraph> graph_;
   std::shared_ptr<const PyRows> routing_;
   std::shared_ptr<const PyRows> query_matrix_;
+  OptionalArray<float> query_centre_;
+  OptionalMatrix<std::int8_t> signs_;
   OptionalArray<float> centre_;
   std::shared_ptr<const PyRows> original_;
   std::shared_ptr<const PyEntryTable> entries_;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/rotation.hpp"
 #include "kernels/rows.hpp"
 #include "search/beam_search.hpp"
 #include "search/entry_table.hpp"
@@ -77,9 +78,11 @@ class Searcher {
 
   GraphView graph;
   Rows routing;
-  std::optional<Rows> projection;  // rows of the query matrix; none for the identity
-  const float* centre = nullptr;   // subtracted from queries in the routing space; null for 0
-  std::optional<Rows> original;    // for reranking; none where routing scores are exact
+  std::optional<Rows> projection;       // rows of the query matrix; none for the identity
+  std::optional<Rotation> rotation;     // of queries, in place of a query matrix
+  const float* query_centre = nullptr;  // subtracted from queries before the projection; null for 0
+  const float* centre = nullptr;        // subtracted from queries in the routing space; null for 0
+  std::optional<Rows> original;         // for reranking; none where routing scores are exact
   const EntryTable* entry_table = nullptr;  // null to start at the entry points of the graph
   std::size_t max_entry_cost = 0;           // most scores that finding entry points is worth
   std::size_t dim = 0;                      // of queries
@@ -109,8 +112,9 @@ class Searcher {
 
   struct QueryScratch {
     Scratch walk;
-    std::vector<float> query;   // padded to the original rows' width
-    std::vector<float> routed;  // padded to the routing rows' width
+    std::vector<float> query;    // padded to the original rows' width
+    std::vector<float> centred;  // the same, less the centre of queries
+    std::vector<float> routed;   // padded to the routing rows' width
     std::vector<std::int8_t> codes;
     std::vector<VertexId> ids;
     std::vector<float> scores;
@@ -193,9 +197,10 @@ class Searcher {
     return route_query(scratch);
   }
 
-  // Pads a query with zeros to the wider of the original and the routing rows.
+  // Pads a query with zeros to the widest of the rows that are scored against it.
   void pad(const float* query, std::vector<float>& padded) const {
-    padded.assign(std::max((dim + kLanes - 1) / kLanes * kLanes, routing.width), 0.0f);
+    const std::size_t mapped = projection ? projection->width : 0;
+    padded.assign(std::max({(dim + kLanes - 1) / kLanes * kLanes, routing.width, mapped}), 0.0f);
     if (is_cosine) {
       normalize(query, dim, padded.data());
     } else {
@@ -205,12 +210,13 @@ class Searcher {
 
   // Maps a padded query into the routing space.
   const float* route_query(QueryScratch& scratch) const {
-    if (!projection && centre == nullptr) return scratch.query.data();
+    if (!projection && !rotation && centre == nullptr) return scratch.query.data();
     if (projection) {
       project(scratch);
     } else {
       scratch.routed.assign(scratch.query.begin(), scratch.query.begin() + routing.width);
     }
+    if (rotation) rotate(*rotation, scratch.routed.data());
     if (centre != nullptr) {
       for (std::size_t j = 0; j < routing_dim; ++j) scratch.routed[j] -= centre[j];
     }
@@ -223,7 +229,13 @@ class Searcher {
       scratch.ids[row] = static_cast<VertexId>(row);
     }
     scratch.routed.assign(routing.width, 0.0f);
-    Scorer scorer(*projection, scratch.query.data());
+    const float* query = scratch.query.data();
+    if (query_centre != nullptr) {
+      scratch.centred = scratch.query;
+      for (std::size_t j = 0; j < dim; ++j) scratch.centred[j] -= query_centre[j];
+      query = scratch.centred.data();
+    }
+    Scorer scorer(*projection, query, &scratch.codes);
     scorer.score(scratch.ids.data(), routing_dim, scratch.routed.data());
     for (float& value : scratch.routed) value = -value;  // a score is a negated inner product
   }

@@ -17,6 +17,11 @@ def normalized(queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None
     Queries [n, dim] scaled to length 1, as a search by cosine scales them.
     """
 
+def rotated(vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+    """
+    Vectors [n, n_in] padded with zeros and rotated by signs [n_rounds, dim]: [n, dim].
+    """
+
 def scan_ns(row_bytes: int) -> float:
     """Nanoseconds to score a row in a scan."""
 
@@ -168,7 +173,7 @@ class EntryTable:
 class Searcher:
     """Beam search over one graph in one routing space."""
 
-    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, original: Rows | None, entries: EntryTable | None = None, store: Store | None = None) -> None: ...
+    def __init__(self, graph: Graph, routing: Rows, *, dim: int, is_cosine: bool, origin: float, query_matrix: Rows | None, query_centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)] | None = None, centre: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, original: Rows | None, entries: EntryTable | None = None, store: Store | None = None) -> None: ...
 
 class Plan:
     """A search with fixed limits, labels and threads."""

@@ -165,8 +165,7 @@ class _Routing:
 def _routing_of(space: RoutingSpace, base: BaseVectors) -> _Routing:
     """The routing vectors of a space, in the metric by which answers are ranked."""
     rows = decode_rows(space)
-    eye = np.eye(base.dim, dtype=np.float32)
-    matrix = eye if space.query_matrix is None else space.query_matrix
+    matrix = np.ascontiguousarray(space.map_queries(np.eye(base.dim, dtype=np.float32)).T)
     if space.scorer == "l2":
         if base.metric == "ip" or space.bias is not None:
             got = "l2 for metric ip" if base.metric == "ip" else "l2 with a bias"

@@ -44,8 +44,9 @@ def build(
     renumbered and compressed, when walks end is learned too, and the cheapest setting that reaches
     the recall is found and kept. The learned space is kept only if it is better with a confidence
     of 99%. Compressed vectors are kept only if queries then reach the recall and read fewer bytes;
-    otherwise larger element types are tried. The report has the time, the memory and the search
-    cost of each step.
+    otherwise larger element types are tried. Whatever is learned is kept only if validation queries
+    take no longer with it. The report has the time, the memory and the search cost of each step,
+    and is a picture too; the index keeps it.
 
     With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.
     Without queries nothing is learned either, and the setting is measured on up to 1,000 base
@@ -132,6 +133,7 @@ def follow(
         progress=progress,
     )
     report = builder.report(index)
+    index.keep_build_record(report.record())
     if labels is not None:
         rows = index.labels  # renumbered
         index.relabel(labels if rows is None else labels[rows])

@@ -6,27 +6,27 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import RecallSpread
 from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
-from l2route.recipe.report import BuildReport, Cost, Step
+from l2route.recipe.measuring import Judge, hold_out, measure
+from l2route.recipe.measuring import Reached as _Reached
+from l2route.recipe.measuring import Refused as _Refused
+from l2route.recipe.outcome import Cost, Decision, Step
+from l2route.recipe.report import BuildReport
 from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
-from l2route.rewiring.remove import remove_vertices
-from l2route.search.base import BaseVectors
+from l2route.recipe.timing import Chain, compare, with_setting
 from l2route.search.calibrate import OutOfReachError
 from l2route.search.codes import Compression
-from l2route.search.cost import bytes_read
-from l2route.search.setting import Setting
 from l2route.search.stopping import FEW_WALKS
-from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, Validation, doubts
+from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, doubts
 from l2route.state.log_refining import LogRefiner
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -41,27 +41,8 @@ LEAST_LEFT = 0.5
 """Share of the time limit that is for learning a space, however long edges and entries took."""
 PLAIN_STEPS = ("build", "refine", "edges", "entries")
 """Steps after which the index has no other space than the original one."""
-N_TIMED = 3
-"""Number of timed passes over the validation queries; the fastest counts."""
 
 Half = Literal["float16"]
-Judge = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""Recall@k of each query, of answers by row number [n_queries, k]."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """The cheapest setting that reaches the recall, and its search cost."""
-
-    setting: Setting
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Why no setting reaches the recall, or why a compression is not used."""
-
-    reason: str
 
 
 class Builder:
@@ -89,8 +70,12 @@ class Builder:
         self.learned: Report | None = None
         self.steps: list[Step] = []
         self._notes: dict[str, str] = {}
+        self._decisions: dict[str, Decision] = {}
+        self._ratios: dict[str, float | None] = {}  # speeds that decided
         self._unmeasured: list[tuple[Step, Graph]] = []
         self._judge: Judge | None = None
+        self._chain = Chain(recipe)
+        self._measured: RoutingIndex | None = None  # the index after the last step, if measured
         self._outcome: _Reached | _Refused = _Refused("nothing was measured")
         self._n_measured = 0
         self._doubts: list[str] = []
@@ -104,7 +89,11 @@ class Builder:
         """Add edges and entry points from the log, if it is long enough and if they pay."""
         recipe = self.recipe
         self._began = time.perf_counter()
-        if self._reason_to_skip() is not None:
+        reason = self._reason_to_skip()
+        if reason is not None:
+            for step in ("edges", "entries"):
+                self._note(step, "skipped", reason)
+                yield step, index
             return
         refiner = LogRefiner(
             index.base,
@@ -120,18 +109,20 @@ class Builder:
         graph, space = index.graph, index.spaces[-1]
         for step, change in (("edges", refiner.with_edges), ("entries", refiner.with_entries)):
             graph = change(graph, space)
-            self._notes[step] = str(refiner.steps[-1])
-            self._is_refined = self._is_refined or refiner.steps[-1].is_kept
+            tried = refiner.steps[-1]
+            is_kept = tried.is_kept
+            self._note(step, "kept" if is_kept else "not kept", str(tried), tried.speedup)
+            self._is_refined = self._is_refined or is_kept
             if self._is_refined and len(refiner.split.spare) >= FEW_WALKS:
                 self._unseen = refiner.split.spare
             yield step, RoutingIndex(index.base, graph, validation=refiner.split.validation)
 
     def learn(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log if it is long enough, and choose the validation queries."""
-        self._notes["learn"] = self._learn(index)
+        index = self._learn(index)
         if self.distinct is None:
             return index
-        is_kept = self._is_refined or (self.learned is not None and self.learned.is_better)
+        is_kept = self._is_refined or self._decisions.get("learn") == "kept"
         kept = 0 if index.validation is None else len(index.validation.queries)
         if not is_kept and kept < min(N_KEPT, len(self.distinct)):
             order = np.random.default_rng(self.recipe.seed).permutation(len(self.distinct))
@@ -153,12 +144,13 @@ class Builder:
             )
         return None
 
-    def _learn(self, index: RoutingIndex) -> str:
-        """Learn in the time that is left, and return the note for the report."""
+    def _learn(self, index: RoutingIndex) -> RoutingIndex:
+        """Learn in the time that is left; keep what is better, and no slower by validation."""
         recipe = self.recipe
         reason = self._reason_to_skip()
         if reason is not None:
-            return reason
+            self._note("learn", "skipped", reason)
+            return index
         left = recipe.minutes - (time.perf_counter() - self._began) / 60
         try:
             self.learned = index.learn(
@@ -174,8 +166,19 @@ class Builder:
                 on_event=self.on_event,
             )
         except (OutOfReachError, ImportError) as error:
-            return f"skipped: {error}"
-        return str(self.learned)
+            self._note("learn", "skipped", f"skipped: {error}")
+            return index
+        if not self.learned.is_better:
+            self._note("learn", "not kept", str(self.learned))
+            return index
+        plain = RoutingIndex(index.base, index.graph, validation=index.validation)
+        with self._measuring():
+            timed = compare(plain, index, recipe)
+        self._note("learn", timed.decision, f"{self.learned.figures}, {timed}", timed.speedup)
+        return index if timed.is_kept else plain
+
+    def _note(self, step: str, decision: Decision, note: str, ratio: float | None = None) -> None:
+        self._decisions[step], self._notes[step], self._ratios[step] = decision, note, ratio
 
     def compress(self, index: RoutingIndex) -> RoutingIndex:
         """Compress to the smallest element types, from `recipe.routing` up, that are accepted."""
@@ -226,10 +229,10 @@ class Builder:
         return outcome
 
     def stop(self, index: RoutingIndex) -> RoutingIndex:
-        """Learn from the log when walks end, and use that if queries then read fewer bytes."""
+        """Learn from the log when walks end; keep it if it saves bytes, and no time is lost."""
         reason = self._reason_not_to_stop(index)
         if reason is not None:
-            self._notes["stop"] = f"skipped: {reason}"
+            self._note("stop", "skipped", f"skipped: {reason}")
             return index
         recipe, before = self.recipe, self._outcome
         assert index.validation is not None
@@ -238,12 +241,17 @@ class Builder:
         with self._measuring():
             by_rows = self._judge or index.validation.judge_each(index.base, recipe.k)
             outcome = self._measure(index, lambda ids: by_rows(index.rows_of(ids)))
-        if isinstance(outcome, _Reached) and outcome.setting.threshold is not None:
+            if isinstance(outcome, _Refused) or outcome.setting.threshold is None:
+                self._note("stop", "not kept", "by a learned rule queries read no fewer bytes")
+            else:
+                timed = compare(with_setting(index, before.setting), index, recipe)
+                note = f"walks end by a learned rule, {timed}"
+                self._note("stop", timed.decision, note, timed.speedup)
+        if self._decisions["stop"] == "kept":
             self._outcome = outcome
-            self._notes["stop"] = "walks end by a learned rule: kept"
         else:
+            index.forget_stopping(recipe.k)
             index.keep(before.setting)
-            self._notes["stop"] = "queries by a learned rule would read no fewer bytes"
         return index
 
     def _reason_not_to_stop(self, index: RoutingIndex) -> str | None:
@@ -265,56 +273,49 @@ class Builder:
 
     def watch(self, step: str, seconds: float, index: RoutingIndex) -> None:
         """Record a step. The first are measured after learning, which chooses the queries."""
-        own = seconds - (self._measuring_seconds - self._deducted_seconds)
+        own = max(0.0, seconds - (self._measuring_seconds - self._deducted_seconds))
         size = index.n_bytes / len(index)
-        self._unmeasured.append((Step(step, own, size, None, self._notes.get(step)), index.graph))
+        done = Step(step, own, size, None, self._notes.get(step), self._decision_of(step, index))
+        self._unmeasured.append((done, index.graph))
         if step in PLAIN_STEPS:
             return
         for done, graph in self._unmeasured:
             with self._measuring():
-                cost = self._cost_after(done.name, index, graph)
+                cost = self._cost_after(done, index, graph)
+                cost = self._chain.after(done, self._measured, cost, self._ratios.get(done.name))
             self.steps.append(replace(done, cost=cost))
         self._unmeasured, self._deducted_seconds = [], self._measuring_seconds
 
-    def _cost_after(self, step: str, index: RoutingIndex, graph: Graph) -> Cost | None:
+    def _decision_of(self, step: str, index: RoutingIndex) -> Decision:
+        """What became of a step; compression says it by the element types of the index."""
+        if step != "compress":
+            return self._decisions.get(step, "kept")
+        if any(space.rows.dtype != np.float32 for space in index.spaces):
+            return "kept"
+        return "skipped" if self.recipe.routing == "float32" else "not kept"
+
+    def _cost_after(self, step: Step, index: RoutingIndex, graph: Graph) -> Cost | None:
         """Search cost after a step; None if the recall is not measured or not reached."""
-        is_same = step == "learn" and (self.learned is None or not self.learned.is_better)
-        if step not in ("compress", "stop") and not is_same:
-            measured = self._index_to_measure(index, graph, is_plain=step in PLAIN_STEPS)
+        self._measured = None
+        if self.distinct is not None and step.name == "stop":
+            self._measured = index
+        elif self.distinct is not None and step.name == "compress":
+            if isinstance(self._outcome, _Reached):  # a copy, since the index learns when to stop
+                self._measured = with_setting(index, self._outcome.setting)
+        elif step.name not in ("compress", "stop") and step.decision == "kept":
+            measured = self._index_to_measure(index, graph, is_plain=step.name in PLAIN_STEPS)
             if measured is None:
                 return None
-            if step == "renumber" and isinstance(self._outcome, _Reached):
+            if step.name == "renumber" and isinstance(self._outcome, _Reached):
                 measured.keep(self._outcome.setting)  # renumbering changes no walk
             assert measured.validation is not None
             judge = measured.validation.judge_each(measured.base, self.recipe.k)
-            self._outcome = self._measure(measured, judge)
+            self._outcome, self._measured = self._measure(measured, judge), measured
         return self._outcome.cost if isinstance(self._outcome, _Reached) else None
 
     def _measure(self, index: RoutingIndex, judge: Judge) -> _Reached | _Refused:
         """Find the setting that reaches the recall, and measure its cost on one thread."""
-        recipe = self.recipe
-        assert index.validation is not None
-        queries = index.validation.queries
-        try:
-            setting = index.setting(recipe.recall, recipe.k, n_threads=recipe.n_threads)
-        except OutOfReachError as error:
-            return _Refused(str(error))
-        plan = index.plan(recipe.k, recall=recipe.recall, n_threads=1)
-        seconds = []
-        for _ in range(N_TIMED):
-            begin = time.perf_counter()
-            found = plan(queries)
-            seconds.append(time.perf_counter() - begin)
-        spread = RecallSpread.of(judge(found.ids))
-        cost = Cost(
-            recall=spread.mean,
-            worst_recall=spread.worst,
-            share_low=spread.share_low,
-            n_scored=float(found.n_routing.mean()),
-            bytes_read=bytes_read(index.searcher(), found),
-            microseconds=min(seconds) / len(queries) * 1e6,
-        )
-        return _Reached(setting, cost)
+        return measure(index, self.recipe, judge)
 
     def _index_to_measure(
         self, index: RoutingIndex, graph: Graph, *, is_plain: bool = False
@@ -346,14 +347,7 @@ class Builder:
             f"the setting was measured on {n_held:,} vectors held out of the graph; it holds for "
             "queries that are distributed like the vectors"
         ]
-        gone = np.zeros(n, dtype=bool)
-        gone[np.random.default_rng(self.recipe.seed).permutation(n)[:n_held]] = True
-        if index.labels is not None:
-            gone = gone[index.labels]
-        vectors = index.base.vectors()
-        left = BaseVectors.of(vectors[~gone], index.base.metric)
-        validation = Validation.of(left, vectors[gone])
-        return RoutingIndex(left, remove_vertices(graph, index.base, gone), validation=validation)
+        return hold_out(index, graph, n_held, self.recipe.seed)
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from l2route.search.codes import (
     centre_of,
     centred,
     code_rows,
+    corrected_bias,
     fit_codes,
     half_rows,
     negated_halves,
@@ -63,6 +64,8 @@ def encode_vertices(
     vectors, bias = _mapped(space, base, lists, slots, in_degrees)
     if bias is not None:
         vectors, bias = centred(vectors, bias, space.centre, space.origin)
+        if space.codes is not None:
+            bias = corrected_bias(vectors, bias, space.codes, space.origin)
     return _rows_of(space, vectors), bias
 
 
@@ -85,6 +88,8 @@ def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> Routin
         space = replace(space, centre=centre)
     if space.codes is not None:
         space = replace(space, codes=fit_codes(vectors, space.codes.bits))
+        if bias is not None:
+            bias = corrected_bias(vectors, bias, space.codes, space.origin)
     return replace(space, rows=_rows_of(space, vectors), bias=bias)
 
 
@@ -108,9 +113,7 @@ def _projected(
     space: RoutingSpace, vectors: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.floating[Any]] | None]:
     """Vectors mapped as queries are [m, dim], and biases [m] that make inner products distances."""
-    vectors = vectors.astype(np.float32, copy=False)
-    if space.query_matrix is not None:
-        vectors = vectors @ space.query_matrix.T
+    vectors = space.map_queries(vectors.astype(np.float32, copy=False))
     return vectors, None if space.bias is None else negated_halves(vectors)
 
 

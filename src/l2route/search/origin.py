@@ -30,8 +30,8 @@ def with_origin(space: RoutingSpace, base: BaseVectors) -> RoutingSpace:
     if base.metric == "ip" or space.scorer != "ip" or space.rows.dtype != np.float32:
         return replace(space, origin=None)
     step = -(-len(base.rows) // N_FITTED)
-    vectors, matrix, by = base.vectors()[::step], space.query_matrix, space.vertex_map
-    queries = (vectors if matrix is None else vectors @ matrix.T).astype(np.float64)  # [n, dim]
+    by = space.vertex_map
+    queries = space.map_queries(base.vectors()[::step]).astype(np.float64)  # [n, dim]
     if not queries.any():
         return replace(space, origin=None)
     mean, row_mean = queries.mean(axis=0), space.rows[::step, : space.dim].mean(axis=0, dtype="f8")

@@ -13,10 +13,9 @@ from l2route.files.memory import available_bytes
 from l2route.graph.graph import Graph
 from l2route.search.base import BaseVectors
 from l2route.search.entry_rows import core_entry_table
-from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult, Trace
-from l2route.search.rows import inlined_bytes, rows_of_space
+from l2route.search.rows import inlined_bytes, query_map_of, rows_of_space
 from l2route.search.space import RoutingSpace
 
 MAX_THREADS = 1024
@@ -143,25 +142,26 @@ class Searcher:
                 f"expected {graph.n_vertices} routing vectors and vectors, one per vertex, "
                 f"got {len(space.rows)} and {len(base.rows)}"
             )
-        matrix = space.query_matrix
-        if matrix is not None and matrix.shape[1] != base.dim:
-            raise ValueError(f"expected a query matrix [*, {base.dim}], got {matrix.shape}")
-        if matrix is None and space.dim != base.dim:
-            raise ValueError(f"expected a query matrix [{space.dim}, {base.dim}], got none")
+        if space.original_dim != base.dim:
+            got = f"one that maps queries of {space.original_dim} dimensions to {space.dim}"
+            raise ValueError(f"expected a space for queries of {base.dim} dimensions, got {got}")
         _check_exact(space, base)
         self.graph, self.space, self.base, self.store = graph, space, base, store
         self.reranks = not space.is_exact
         self._recent: dict[object, Plan] = {}
         self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = inlined_bytes(graph, space)
+        by = query_map_of(space, base, simd)
         self.core = _core.Searcher(
             graph.core,
             rows_of_space(graph, space, simd),
             dim=base.dim,
             is_cosine=base.metric == "cosine",
             origin=space.origin or 0.0,
-            query_matrix=None if matrix is None else _core.Rows(pad_rows(matrix), "ip", simd=simd),
-            centre=space.centre,
+            query_matrix=by.matrix,
+            query_centre=by.query_centre,
+            signs=None if space.rotation is None else space.rotation.signs,
+            centre=by.centre,
             original=_core.Rows(base.rows, base.scorer, simd=simd) if self.reranks else None,
             entries=_core_entries(graph, base, simd),
             store=store,

@@ -11,10 +11,11 @@ from l2route.data.vectors import Metric
 from l2route.search.base import BASE_TYPES, BaseVectors, Scorer
 from l2route.search.gain import Gain
 from l2route.search.layout import pad_rows, padded_dim
+from l2route.search.rotation import Rotation
 from l2route.search.vertex_map import FilterMap, LinearMap, Projection, VertexMap
 
 ROW_TYPES = (*BASE_TYPES, "uint8")
-"""Element types of routing vectors; uint8 holds one code, or two codes of four bits."""
+"""Element types of routing vectors; uint8 holds one code, two of four bits or four of two."""
 LEARNED = "learned"
 """Prefix of the names of learned spaces."""
 LEAST_RERANK = 8
@@ -25,7 +26,7 @@ Recalls of a space learned for all budgets, on 6,000 queries cut from the traini
 glove100: recall@10 at 256 is 0.508, 0.563, 0.578 and 0.572 with 10, 16, 24 and 32 reranked, at 512
 0.602, 0.700, 0.765, 0.773 and 0.771 with 10, 16, 32, 51 and 64; recall@1 at 256 is 0.668, 0.673 and
 0.671 with 8, 12 and 16, at 512 0.815, 0.835, 0.840 and 0.838 with 8, 16, 24 and 32."""
-MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
+MAX_CODED_DIMS = {bits: (2**31 - 1) // (127 * most) for bits, most in ((2, 3), (4, 15), (8, 127))}
 """Largest dimension of codes, by bits. The core sums products of codes and query codes,
 which are at most 127, in 32-bit integers."""
 
@@ -35,15 +36,15 @@ class Codes:
     """The values that codes stand for: offset + scale · code in each dimension."""
 
     bits: int
-    """8 for one code per byte, of which seven bits are used; 4 for two codes per byte."""
+    """8 for one code per byte, of which seven bits are used; 4 or 2 for two or four per byte."""
     offset: NDArray[np.float32]
     """Value of code 0 [dim]."""
     scale: NDArray[np.float32]
     """Difference between the values of two consecutive codes [dim]."""
 
     def __post_init__(self) -> None:
-        if self.bits not in (4, 8):
-            raise ValueError(f"expected codes of 4 or 8 bits, got {self.bits}")
+        if self.bits not in MAX_CODED_DIMS:
+            raise ValueError(f"expected codes of 2, 4 or 8 bits, got {self.bits}")
 
     def check_dim(self, dim: int) -> None:
         """Refuse a dimension that is too large for the bits, or not that of offset and scale."""
@@ -62,13 +63,13 @@ class RoutingSpace:
 
     rows: NDArray[Any]
     """Routing vectors of float32, float16 or codes (uint8), padded [n, padded_dim(dim)]; codes of
-    four bits are packed two to a byte, so their rows are half as wide."""
+    four or two bits are packed two or four to a byte, so their rows are narrower."""
     dim: int
     """Dimension of the routing vectors."""
     scorer: Scorer
     """Whether a smaller l2 distance or a larger inner product is better."""
     query_matrix: NDArray[np.float32] | None = None
-    """Maps a query into the space [dim, original dim]; None for the identity."""
+    """Maps a query into the space [dim, original dim]; None for the identity or a rotation."""
     bias: NDArray[np.float32] | None = None
     """Added to each vertex's inner product, or subtracted from its l2 score [n]."""
     name: str = "original"
@@ -97,6 +98,8 @@ class RoutingSpace:
     """What learning brought when it was done; None if it was not learned, or not kept track of."""
     vertex_map: VertexMap | None = None
     """Maps vertices that come later into the space; None if that is not known."""
+    rotation: Rotation | None = None
+    """Maps a query into the space, in place of a query matrix."""
 
     def __post_init__(self) -> None:
         self._check_rows()
@@ -110,19 +113,26 @@ class RoutingSpace:
             raise ValueError(
                 f"expected a query matrix [{self.dim}, *], got {self.query_matrix.shape}"
             )
+        if self.rotation is not None:
+            self._check_rotation(self.rotation)
         if self.centre is not None and self.centre.shape != (self.dim,):
             raise ValueError(f"expected a centre [{self.dim}], got {self.centre.shape}")
         if self.bias is not None and self.bias.shape != (len(self.rows),):
             raise ValueError(f"expected a bias [{len(self.rows)}], got {self.bias.shape}")
         if isinstance(self.vertex_map, FilterMap | LinearMap):
             self.vertex_map.check_dims(self.original_dim, self.dim)
-        names = ("query_matrix", "centre", "bias", "codes")
+        names = ("query_matrix", "rotation", "centre", "bias", "codes")
         changed = [name for name in names if getattr(self, name) is not None]
         if self.is_exact and changed:
             got = ", ".join(changed)
-            raise ValueError(
-                f"expected an exact space without query matrix, centre, bias and codes, got {got}"
-            )
+            expected = "an exact space without query matrix, rotation, centre, bias and codes"
+            raise ValueError(f"expected {expected}, got {got}")
+
+    def _check_rotation(self, rotation: Rotation) -> None:
+        if self.query_matrix is not None:
+            raise ValueError("expected a query matrix or a rotation, got both")
+        if rotation.dim != self.dim:
+            raise ValueError(f"expected a rotation to {self.dim} dimensions, got {rotation.dim}")
 
     def _check_rows(self) -> None:
         if self.dim < 1:
@@ -150,12 +160,22 @@ class RoutingSpace:
     @property
     def n_projection(self) -> int:
         """Distance computations that mapping a query into the space costs."""
+        if self.rotation is not None:
+            return self.rotation.n_distances
         return 0 if self.query_matrix is None else self.dim
 
     @property
     def original_dim(self) -> int:
         """Dimension of queries before they are mapped into the space."""
+        if self.rotation is not None:
+            return self.rotation.n_in
         return self.dim if self.query_matrix is None else int(self.query_matrix.shape[1])
+
+    def map_queries(self, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Queries [n, original dim] in the space [n, dim]; they are not centred."""
+        if self.rotation is not None:
+            return self.rotation(queries)
+        return queries if self.query_matrix is None else queries @ self.query_matrix.T
 
 
 def rerank_within(budget: int, k: int) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from l2route.search.codes import COMPRESSIONS
 from l2route.search.gain import Gain
+from l2route.search.rotation import Rotation
 from l2route.search.space import ROW_TYPES, Codes, RoutingSpace
 from l2route.search.vertex_map import FilterMap, LinearMap, Projection, VertexMap
 from l2route.state.arrays import optional_array, required_array
@@ -37,6 +38,7 @@ def arrays_of_space(i: int, space: RoutingSpace) -> dict[str, NDArray[Any]]:
     arrays = {
         "rows": space.rows,
         "matrix": space.query_matrix,
+        "signs": None if space.rotation is None else space.rotation.signs,
         "centre": space.centre,
         "bias": space.bias,
         "lowest": None if codes is None else codes.offset,
@@ -70,6 +72,7 @@ def entry_of_space(space: RoutingSpace) -> dict[str, Any]:
         "model": space.model,
         "gain": None if space.gain is None else asdict(space.gain),
         "vertex_map": _name_of(space.vertex_map),
+        "n_rotated": None if space.rotation is None else space.rotation.n_in,
     }
 
 
@@ -99,7 +102,15 @@ def space_of(i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]
         model=None if entry.get("model") is None else str(entry["model"]),
         gain=_gain_of(entry.get("gain")),
         vertex_map=_vertex_map_of(i, entry, arrays),
+        rotation=_rotation_of(i, entry, arrays),
     )
+
+
+def _rotation_of(
+    i: int, entry: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> Rotation | None:
+    signs = optional_array(arrays, f"space{i}_signs", "int8", 2)
+    return None if signs is None else Rotation(signs, int(entry["n_rotated"]))
 
 
 def _gain_of(entry: Mapping[str, Any] | None) -> Gain | None:

@@ -76,7 +76,7 @@ class Sample:
 
     def shares(self, space: RoutingSpace, n_best: int) -> NDArray[np.float64]:
         """Share of each query's nearest that are among the best by a space [n_queries]."""
-        routed = self.queries if space.query_matrix is None else self.queries @ space.query_matrix.T
+        routed = space.map_queries(self.queries)
         rows = space.rows[self.rows, : space.dim].astype(np.float32)  # [n, dim]
         bias = (
             np.zeros(len(rows), dtype=np.float32) if space.bias is None else space.bias[self.rows]
