@@ -1,6 +1,7 @@
 // `_core.Rows`: padded vectors with their kernels, which keep their arrays alive.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,7 +79,31 @@ class PyRows {
     return array;
   }
 
+  // Scores of rows in any order, prefetched in blocks as those of a walk are.
+  Output<float> scores_at(const Array<float>& query, const Array<VertexId>& ids) const {
+    require(query.shape(0) == view_.width, "a query padded like the rows");
+    const std::size_t n = ids.shape(0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const VertexId id = ids.data()[i];
+      require(id >= 0 && static_cast<std::size_t>(id) < view_.n, "numbers of rows");
+    }
+    std::vector<std::int8_t> codes;
+    auto [scores, array] = new_array<float>({n});
+    Scorer scorer(view_, query.data(), &codes);
+    const auto prefetch = [&](std::size_t from) {
+      for (std::size_t i = from; i < std::min(from + kBlock, n); ++i) view_.prefetch(ids.data()[i]);
+    };
+    prefetch(0);
+    for (std::size_t i = 0; i < n; i += kBlock) {
+      prefetch(i + kBlock);
+      scorer.score(ids.data() + i, std::min(kBlock, n - i), scores + i);
+    }
+    return array;
+  }
+
  private:
+  static constexpr std::size_t kBlock = 32;
+
   void set_codes() {
     const bool is_coded = is_code(view_.element);
     require(is_coded == offset_.has_value() && is_coded == scale_.has_value(),

@@ -70,7 +70,7 @@ def build(
     ] = None,
     routing: Annotated[
         Routing | None,
-        typer.Option(help="Routing vectors: int4, int8 (default), float16 or float32."),
+        typer.Option(help="Routing vectors: auto (default), int2, int4, int8, float16 or float32."),
     ] = None,
     graph: Annotated[
         GraphKind, typer.Option(help="l2route, nsw, hnsw, nsg, knn or approximate-knn.")

@@ -24,7 +24,7 @@ def build(
     metric: Metric = "l2",
     k: int = 10,
     recall: float = 0.95,
-    routing: Routing = "int8",
+    routing: Routing = "auto",
     minutes: float = 5.0,
     dim: int | None = None,
     graph: GraphKind = "l2route",
@@ -58,8 +58,9 @@ def build(
         metric: l2, ip or cosine.
         k: answers per query, at most 100 and at most n.
         recall: recall@k to reach.
-        routing: element type of routing vectors: int4, int8, float16 or float32. Unless it is
-            float32, the original vectors are stored as float16.
+        routing: element type of routing vectors: int2, int4, int8, float16 or float32, or auto for
+            the codes by which validation queries are fastest, also of fewer dimensions fitted to
+            the log. Unless it is float32, the original vectors are stored as float16.
         minutes: time limit of what is learned from the log; 0 to learn nothing. Half of it or more
             is for a routing space.
         dim: dimension of learned routing vectors; the original one if not given.

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +16,15 @@ from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
+from l2route.recipe.coding import Coder, coded, without_held_out
 from l2route.recipe.measuring import Judge, hold_out, measure
 from l2route.recipe.measuring import Reached as _Reached
 from l2route.recipe.measuring import Refused as _Refused
 from l2route.recipe.outcome import Cost, Decision, Step
 from l2route.recipe.report import BuildReport
-from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
+from l2route.recipe.steps import Recipe, StepProgress, named
 from l2route.recipe.timing import Chain, compare, with_setting
 from l2route.search.calibrate import OutOfReachError
-from l2route.search.codes import Compression
 from l2route.search.stopping import FEW_WALKS
 from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, doubts
 from l2route.state.log_refining import LogRefiner
@@ -35,14 +35,10 @@ if TYPE_CHECKING:  # serving never imports torch
 
 N_HELD_OUT = 1000
 """Base vectors held out as queries if there is no query log; at most a tenth of all vectors."""
-LOST_TO_ROUNDING = 0.005
-"""Recall, by distances between the original vectors, that rounding to float16 may lose."""
 LEAST_LEFT = 0.5
 """Share of the time limit that is for learning a space, however long edges and entries took."""
 PLAIN_STEPS = ("build", "refine", "edges", "entries")
 """Steps after which the index has no other space than the original one."""
-
-Half = Literal["float16"]
 
 
 class Builder:
@@ -181,52 +177,30 @@ class Builder:
         self._decisions[step], self._notes[step], self._ratios[step] = decision, note, ratio
 
     def compress(self, index: RoutingIndex) -> RoutingIndex:
-        """Compress to the smallest element types, from `recipe.routing` up, that are accepted."""
-        before, rejected = self._outcome, list[str]()
-        for routing, vectors in _candidates(self.recipe.routing):
-            with self._measuring():
-                outcome = self._try_compression(index, routing, vectors, before)
-            types = f"{routing} routing vectors and {vectors or 'float32'} original vectors"
-            if isinstance(outcome, _Reached):
-                index.compress(routing, vectors=vectors)  # `_judge` is by the vectors before
-                self._outcome = outcome
-                self._notes["compress"] = "; ".join([*rejected, f"{types}: kept"])
-                break
-            rejected.append(f"{types}: {outcome.reason}")
-        else:
-            self._notes["compress"] = "; ".join([*rejected, "vectors stay float32"])
+        """Compress to the codes that serve fastest, or to the smallest from `recipe.routing` up."""
+        with self._measuring():
+            measured = self._index_to_measure(index, index.graph)
+            if measured is None:
+                self._notes["compress"] = "there are too few vectors to measure the recall"
+                return index
+            queries = self._queries_to_project(index)
+            coder = Coder(self.recipe, measured, queries)
+            chosen = None if self.recipe.routing == "float32" else coder.choose(self._outcome)
+        if chosen is not None:
+            coding, self._outcome = chosen
+            index = coded(index, coding, queries)
+            self._judge = coder.judge  # by the vectors before
+        self._notes["compress"] = "; ".join(coder.notes) or "vectors stay float32"
         if isinstance(self._outcome, _Reached):
             index.keep(self._outcome.setting)
         return index
 
-    def _try_compression(
-        self,
-        index: RoutingIndex,
-        routing: Compression,
-        vectors: Half | None,
-        before: _Reached | _Refused,
-    ) -> _Reached | _Refused:
-        """Compress a copy; refuse it if it misses the recall or queries read no fewer bytes."""
-        measured = self._index_to_measure(index, index.graph)
-        if measured is None:
-            return _Refused("there are too few vectors to measure the recall")
-        validation = measured.validation
-        assert validation is not None
-        trial = RoutingIndex(measured.base, measured.graph, measured.spaces[1:], None, validation)
-        try:
-            trial.compress(routing, vectors=vectors)
-        except ValueError as error:  # values beyond half floats, dimensions beyond codes
-            return _Refused(f"not possible: {error}")
-        self._judge = validation.judge_each(measured.base, self.recipe.k)
-        outcome = self._measure(trial, self._judge)
-        if isinstance(outcome, _Refused):
-            return outcome
-        cost = outcome.cost
-        if cost.recall < self.recipe.recall - LOST_TO_ROUNDING:
-            return _Refused(f"rounding leaves a recall of {cost.recall:.4f}")
-        if isinstance(before, _Reached) and cost.bytes_read >= before.cost.bytes_read:
-            return _Refused(f"queries would read {cost.bytes_read:,.0f} bytes, no fewer")
-        return outcome
+    def _queries_to_project(self, index: RoutingIndex) -> NDArray[np.float32] | None:
+        """Queries of the log beside those that validate; None if there are too few."""
+        if self.distinct is None or index.validation is None or self._reason_to_skip() is not None:
+            return None
+        others = without_held_out(self.distinct, index.validation.queries)
+        return others if len(others) >= FEW_QUERIES else None
 
     def stop(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log when walks end; keep it if it saves bytes, and no time is lost."""
@@ -381,12 +355,3 @@ class Builder:
 def _distinct(log: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
     """The distinct queries of a log, in the order of first appearance [n_distinct, dim]."""
     return log[Duplicates.of(normalize(log) if metric == "cosine" else log).first]
-
-
-def _candidates(routing: Routing) -> list[tuple[Compression, Half | None]]:
-    """Element types of routing and original vectors to try, the smallest first."""
-    candidates: list[tuple[Compression, Half | None]] = []
-    for element_type in ROUTINGS[ROUTINGS.index(routing) :]:
-        if element_type != "float32":
-            candidates += [(element_type, "float16"), (element_type, None)]
-    return candidates

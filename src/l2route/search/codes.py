@@ -143,7 +143,8 @@ def corrected_bias(
     values = codes.offset + codes.scale * encode(vectors, codes)
     lost = np.einsum("nd,nd->n", vectors, vectors - values, dtype=np.float64)
     most = MOST_LOST * np.einsum("nd,nd->n", values, values, dtype=np.float64)
-    return (bias + CORRECTED * np.clip(lost, -most, most)).astype(np.float32)
+    corrected: NDArray[np.float64] = bias + CORRECTED * np.clip(lost, -most, most)
+    return corrected.astype(np.float32)
 
 
 def _rotated(space: RoutingSpace, bits: int, seed: int) -> RoutingSpace:

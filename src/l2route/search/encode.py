@@ -87,9 +87,10 @@ def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> Routin
         vectors, bias = centred(vectors, bias, centre, space.origin)
         space = replace(space, centre=centre)
     if space.codes is not None:
-        space = replace(space, codes=fit_codes(vectors, space.codes.bits))
+        codes = fit_codes(vectors, space.codes.bits)
         if bias is not None:
-            bias = corrected_bias(vectors, bias, space.codes, space.origin)
+            bias = corrected_bias(vectors, bias, codes, space.origin)
+        space = replace(space, codes=codes)
     return replace(space, rows=_rows_of(space, vectors), bias=bias)
 
 
