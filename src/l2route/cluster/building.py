@@ -46,6 +46,7 @@ from l2route.cluster.tasks import (
 from l2route.cluster.workspace import PLAN, Workspace, divide_part, rows_per_part
 from l2route.data.vectors import check_metric, check_vectors
 from l2route.files.hashing import hash_arrays
+from l2route.recipe.steps import Routing
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -70,7 +71,7 @@ class BuildOptions:
     """Recall@k to reach on merged answers."""
     minutes: float = 5.0
     """Time limit of learning within each shard; 0 to learn nothing there."""
-    routing: Literal["int4", "int8", "float16", "float32"] = "int8"
+    routing: Routing = "int8"
     """Element type of routing vectors."""
     degree: int = 16
     """Largest number of neighbours of a vertex."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from l2route.cluster.rays import Address
 from l2route.cluster.router import Kind, Router
 from l2route.cluster.shard import Asked, OpenShard
 from l2route.cluster.tasks import Progress
+from l2route.recipe.steps import Routing
 from l2route.search.limits import Limits
 from l2route.search.searcher import check_queries
 
@@ -138,7 +139,7 @@ class ShardedIndex(Sharded):
         k: int = 10,
         metric: str = "l2",
         minutes: float = 5.0,
-        routing: Literal["int4", "int8", "float16", "float32"] = "int8",
+        routing: Routing = "int8",
         degree: int = 16,
         cells: int = 0,
         replicas: int = 2,

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,12 @@ from l2route.data.vectors import Metric
 from l2route.files.meta import META, version_of
 from l2route.index import RoutingIndex
 from l2route.recipe.build import build
+from l2route.recipe.steps import Routing
 from l2route.search.calibrate import OutOfReachError
 from l2route.search.validation import CalibrationWarning
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
-Routing = Literal["int4", "int8", "float16", "float32"]
 FEW_QUERIES = 50
 """With fewer queries of its own a shard is calibrated on all of them."""
 
