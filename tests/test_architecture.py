@@ -29,6 +29,7 @@ LAYERS = (
     {"evaluation"},
     {"reproduce"},
     {"serve"},
+    {"cluster"},
     {"cli"},
     {"__init__", "__main__"},
 )

@@ -11,6 +11,7 @@ from l2route import __version__
 from l2route.cli import paper
 from l2route.cli.build import build
 from l2route.cli.change import add, delete, label, update
+from l2route.cli.cluster import cluster
 from l2route.cli.compare import compare
 from l2route.cli.datasets import datasets
 from l2route.cli.demo import demo
@@ -70,6 +71,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(export, name="export")
+app.add_typer(cluster, name="cluster")
 
 
 def _print_warning(message: Warning | str, *_: object) -> None:

@@ -81,6 +81,27 @@ def read_array(source: str | Path, *, mmap: bool = False, n_axes: int = 2) -> ND
     return array
 
 
+def map_array(source: str | Path) -> NDArray[Any]:
+    """Map vectors without reading them: whoever reads rows has to check that they are finite.
+
+    Args:
+        source: Path of a npy, fvecs, bvecs, fbin, u8bin or i8bin file.
+
+    Returns:
+        Array [n, d] in the data type of the file.
+    """
+    path = Path(source)
+    mapped = (*_VECS, *_BINS, ".npy")
+    _check_file(path, mapped)
+    suffix = path.suffix.lower()
+    if suffix in _VECS:
+        array = _map_vecs(path, _VECS[suffix])
+    else:
+        array = _map_bin(path, _BINS[suffix]) if suffix in _BINS else map_npy(path)
+    _check_layout(path, array.shape, array.dtype)
+    return array
+
+
 def write_array(target: str | Path, array: ArrayLike) -> None:
     """Write one 2-D array of numbers, replacing the file as a whole.
 

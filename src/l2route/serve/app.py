@@ -30,8 +30,13 @@ def create_app(served: Served, options: ServeOptions) -> FastAPI:
     return app_of(Engine(served, options))
 
 
-def app_of(engine: Engine) -> FastAPI:
-    """Make the application around the parts that answer requests."""
+def app_of(engine: Engine, *, has_page: bool = True) -> FastAPI:
+    """Make the application around the parts that answer requests.
+
+    Args:
+        engine: the parts.
+        has_page: whether there is a page, which needs the vectors in this process.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -53,7 +58,8 @@ def app_of(engine: Engine) -> FastAPI:
     for add in (add_changes, add_upkeep, add_status):
         add(app, engine)
     add_openapi_page(app)
-    add_pages(app, engine.served)
+    if has_page:
+        add_pages(app, engine.served)
     app.exception_handler(RequestValidationError)(_refuse)
     app.exception_handler(StarletteHTTPException)(_answer)
     app.add_middleware(

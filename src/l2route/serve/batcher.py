@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.search.filter import filter_of_ids
 from l2route.search.guarantee import Guarantee
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
@@ -185,7 +184,7 @@ class Batcher:
         return self._served.index.search(
             rows,
             ask.k,
-            where=None if where is None else filter_of_ids(where),
+            where=None if where is None else self._served.filter(where),
             budget=ask.limits.budget,
             ef=ask.limits.ef,
             slack=ask.limits.slack,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from l2route.data.labels import Labels
 from l2route.files.meta import META, read_bytes, version_of
 from l2route.index import RoutingIndex, load
+from l2route.search.filter import filter_of_ids
 
 Ids = NDArray[np.int64]
 LOG = logging.getLogger("l2route.serve")
@@ -63,6 +64,10 @@ class Served:
         except (OSError, ValueError):
             return False  # no index that could be loaded; a save makes one
         return found != self.index.saved_version
+
+    def filter(self, ids: Ids) -> object:
+        """A filter for `where` in searches, of ids of which the index may lack some."""
+        return filter_of_ids(ids)
 
     def add(self, vectors: object, ids: object, labels: list[str] | None) -> Ids:
         """Add vectors, and return their ids; see `RoutingIndex.add`."""

@@ -1,0 +1,351 @@
+"""Cluster: a sharded index that answers from replicas of its shards on a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Condition
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.cluster.asking import Asking, Call
+from l2route.cluster.changes import Changes
+from l2route.cluster.errors import PartialError, QueueFullError
+from l2route.cluster.fleet import Fleet, FleetOptions
+from l2route.cluster.latencies import Hedges, Latencies
+from l2route.cluster.manifest import Point
+from l2route.cluster.merge import Answer, ClusterResult, merge
+from l2route.cluster.operating import find_point
+from l2route.cluster.rays import Address, connected
+from l2route.cluster.router import Kind
+from l2route.cluster.shard import Asked
+from l2route.cluster.sharded import Sharded, asked_of, info_of, needed_validation
+from l2route.data.vectors import check_vectors
+from l2route.search.limits import Limits
+from l2route.search.searcher import check_queries
+from l2route.state.changing import checked_ids
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+Partial = Literal["allow", "fail"]
+STATUS_SECONDS = 10.0
+"""Seconds to wait for what shards say about themselves."""
+
+
+class Cluster(Sharded):
+    """A sharded index on a Ray cluster: an actor for every replica of every shard.
+
+    Any number of threads may search. Each batch asks every shard that the router names once, and a
+    second replica if the first is late or gone. Changes of one `Cluster` run one after another.
+
+    Args:
+        path: directory that all nodes see, or URL of fsspec.
+        replicas: actors of each shard; by default as the index was built for.
+        address: of a Ray cluster: "auto" for that of this machine; None for the one that this
+            process has joined, or a new one.
+        name: name under which several processes share the actors, which outlive them until one of
+            them calls `shutdown`; None for actors that end with this object.
+        cpus: cores that Ray reserves for an actor.
+        threads: threads of a search in an actor.
+        n_bytes: memory that Ray reserves for an actor; by default one and a half times the bytes
+            of the largest shard.
+        mmap: map shards instead of reading them.
+        timeout: seconds for a search or a change, unless a call says otherwise.
+        hedge: seconds after which a second replica is asked; by default from measured latencies.
+        max_running: batches that are searched at the same time.
+        max_waiting: batches that may wait for others; more are refused by a QueueFullError.
+        wait: seconds to wait at the start until some replica of each shard is ready.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        replicas: int | None = None,
+        address: Address = None,
+        name: str | None = None,
+        cpus: float = 1.0,
+        threads: int = 1,
+        n_bytes: int | None = None,
+        mmap: bool = False,
+        timeout: float = 10.0,
+        hedge: float | None = None,
+        max_running: int = 8,
+        max_waiting: int = 64,
+        wait: float = 60.0,
+    ) -> None:
+        super().__init__(path if "://" in str(path) else Path(path).absolute())
+        if timeout <= 0 or max_running < 1 or max_waiting < 0:
+            got = f"{timeout}, {max_running} and {max_waiting}"
+            raise ValueError(f"expected a time-out above 0 and room for batches, got {got}")
+        if n_bytes is None:
+            n_bytes = int(1.5 * max(shard.n_bytes for shard in self.manifest.shards))
+        chosen = self.manifest.replicas if replicas is None else replicas
+        options = FleetOptions(chosen, cpus, threads, n_bytes, name, mmap)
+        self._ray = connected(address)
+        self.fleet = Fleet(self._ray, self, options)
+        self._timeout, self._hedge, self._is_shared = timeout, hedge, name is not None
+        self._latencies, self._hedges = Latencies(), Hedges()
+        self._turns = _Turns(max_running, max_waiting)
+        self._changes = Changes(self.n_shards, self.router.partition, self._needed)
+        self._given_up: frozenset[int] = frozenset()
+        self.n_hedged = 0
+        """Calls that were sent to a second replica because the first was late."""
+        self._status("ready", wait)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the actors, unless they are shared."""
+        if not self._is_shared:
+            self.fleet.close()
+
+    def shutdown(self) -> None:
+        """End the actors, also those that are shared."""
+        self.fleet.close()
+
+    def search(
+        self,
+        queries: object,
+        k: int = 10,
+        *,
+        recall: float | None = None,
+        n_probe: int | None = None,
+        router: Kind | None = None,
+        budget: int | None = None,
+        ef: int | None = None,
+        slack: float | None = None,
+        rerank: int | None = None,
+        where: object = None,
+        partial: Partial = "fail",
+        timeout: float | None = None,
+    ) -> ClusterResult:
+        """Find the k nearest neighbours of each query over the shards.
+
+        The answers are those of `ShardedIndex.search`, which has the same arguments.
+
+        Args:
+            queries: [n_queries, dim], or one query [dim].
+            k: answers per query.
+            recall: recall@k to reach, over shards asked and the recall within them.
+            n_probe: shards that each query asks: the best by the router.
+            router: scores for `n_probe`: centroids or learned; by default what there is.
+            budget: as in `RoutingIndex.search`, within every shard that is asked.
+            ef: as in `RoutingIndex.search`.
+            slack: as in `RoutingIndex.search`.
+            rerank: as in `RoutingIndex.search`.
+            where: ids that may be answers.
+            partial: "fail": a shard that gives no answer is an error, a `PartialError`; "allow":
+                the answers of the others are returned, with their `coverage`.
+            timeout: seconds for all of it.
+        """
+        rows = check_queries(queries, self.dim)
+        if partial not in ("allow", "fail"):
+            raise ValueError(f"expected partial to be allow or fail, got {partial!r}")
+        point = None
+        if recall is not None and n_probe is None:
+            point = self.known_point(recall, k) or self.calibrate(recall, k)
+        asked = asked_of(k, Limits(budget, ef, slack, rerank), recall, point, where)
+        chosen = self.chosen(rows, point, n_probe, router)
+        cost = self.cost(point, n_probe, router)
+        return self._searched(rows, asked, chosen, cost, partial, timeout or self._timeout)
+
+    def _searched(
+        self,
+        rows: Floats,
+        asked: Asked,
+        chosen: NDArray[np.bool_],
+        cost: float,
+        partial: Partial,
+        timeout: float,
+    ) -> ClusterResult:
+        wanted = {
+            shard: np.flatnonzero(chosen[:, shard])
+            for shard in range(self.n_shards)
+            if chosen[:, shard].any()
+        }
+        calls = {shard: self._search_call(shard, rows[at], asked) for shard, at in wanted.items()}
+        deadline = time.monotonic() + timeout
+        with self._turns.taken(timeout):
+            left = max(0.001, deadline - time.monotonic())
+            answers, missing = self._asked(calls, left, is_search=True)
+        if missing and partial == "fail":
+            raise PartialError(f"expected all shards to answer, got {'; '.join(missing.values())}")
+        found = [
+            Answer(shard, wanted[shard], each.ids, each.distances, each.counts, each.computed)
+            for shard, each in sorted(answers.items())
+        ]
+        lost = sorted(missing)
+        sizes = [shard.n_vectors for shard in self.manifest.shards]
+        return merge(
+            found,
+            len(rows),
+            asked.k,
+            self.dim,
+            router_cost=cost,
+            missed=chosen[:, lost].sum(axis=1).astype(np.int32),
+            missing=tuple(lost),
+            coverage=1 - sum(sizes[shard] for shard in lost) / sum(sizes),
+        )
+
+    def _search_call(self, shard: int, rows: Floats, asked: Asked) -> Call:
+        hedge = self._latencies.delay(len(rows)) if self._hedge is None else self._hedge
+        return Call("search", "search", (rows, asked, self._changes.version(shard)), hedge)
+
+    def _asked(
+        self, calls: dict[int, Call], timeout: float, *, is_search: bool = False
+    ) -> tuple[dict[int, Any], dict[int, str]]:
+        """Answers by shard, and why there is none from others."""
+        sizes = {shard: len(call.arguments[0]) for shard, call in calls.items() if is_search}
+
+        def note(shard: int, seconds: float) -> None:
+            if is_search:
+                self._latencies.note(sizes[shard], seconds)
+
+        self._hedges.note_calls(len(calls))
+        asking = Asking(self._ray, self.fleet, calls, timeout, self._given_up, note, self._hedges)
+        asking.run()
+        self.n_hedged += asking.n_hedged
+        self._given_up = (self._given_up - set(asking.answers)) | set(asking.missing)
+        return asking.answers, asking.missing
+
+    def calibrate(
+        self, recall: float, k: int = 10, *, router: Kind | None = None, save: bool = False
+    ) -> Point:
+        """Find what reaches a recall@k on the validation queries, and keep it.
+
+        Args:
+            recall: recall@k to reach on merged answers.
+            k: answers per query.
+            router: scores to use; by default what the router has.
+            save: whether to write it into the manifest.
+        """
+
+        def ask_all(queries: Floats, k: int, inner: float) -> list[Answer]:
+            asked, at = Asked(k, recall=inner), np.arange(len(queries))
+            calls = {s: self._search_call(s, queries, asked) for s in range(self.n_shards)}
+            slow = {s: call._replace(hedge=float("inf")) for s, call in calls.items()}
+            found = self._needed(slow, 60 * self._timeout)
+            return [Answer(s, at, *each[:4]) for s, each in sorted(found.items())]
+
+        queries, truth = needed_validation(self)
+        point = find_point(self.router, queries, truth, ask_all, k, recall, router)
+        self.keep(point, save=save)
+        return point
+
+    def _needed(self, calls: dict[int, Call], timeout: float) -> dict[int, Any]:
+        """Answers of all shards; an error if one gives none."""
+        answers, missing = self._asked(calls, timeout)
+        if missing:
+            raise PartialError(f"expected all shards to answer, got {'; '.join(missing.values())}")
+        return answers
+
+    def add(self, vectors: object, ids: object = None, *, timeout: float | None = None) -> Ids:
+        """Add vectors to the shards that they belong to; they are saved there when it returns.
+
+        A shard gets all of its vectors or none. If a shard fails, those of others may be added
+        already: the same call may be repeated.
+
+        Args:
+            vectors: [n, dim], or one vector [dim].
+            ids: their ids [n], which the index does not have; by default those after the largest.
+            timeout: seconds for all of it.
+
+        Returns:
+            The ids of the vectors [n].
+        """
+        rows = self._checked_rows(vectors)
+        chosen = None if ids is None else checked_ids(ids, len(rows))
+        return self._changes.add(rows, chosen, timeout or self._timeout)
+
+    def update(self, ids: object, vectors: object, *, timeout: float | None = None) -> None:
+        """Give ids new vectors, which may move to other shards; saved when it returns.
+
+        Args:
+            ids: ids of the index [n], distinct.
+            vectors: their new vectors [n, dim].
+            timeout: seconds for all of it.
+        """
+        rows = self._checked_rows(vectors)
+        self._changes.update(checked_ids(ids, len(rows)), rows, timeout or self._timeout)
+
+    def delete(self, ids: object, *, timeout: float | None = None) -> None:
+        """Delete vectors; when it returns, that is saved, and no search finds them.
+
+        If an id is unknown or repeated, nothing is deleted.
+
+        Args:
+            ids: ids of the index [n].
+            timeout: seconds for all of it.
+        """
+        self._changes.delete(checked_ids(ids), timeout or self._timeout)
+
+    def _checked_rows(self, vectors: object) -> Floats:
+        given = np.atleast_2d(np.asarray(vectors))
+        return check_vectors("vectors", given, self.dim, may_be_empty=True)
+
+    def _status(self, method: str, seconds: float) -> list[dict[str, Any] | None]:
+        """What each shard says about itself; None if it says nothing in time."""
+        calls = {shard: Call(method, "status", ()) for shard in range(self.n_shards)}
+        answers, _ = self._asked(calls, seconds)
+        return [answers.get(shard) for shard in range(self.n_shards)]
+
+    def info(self) -> dict[str, Any]:
+        """Summary of the index and of its replicas, as a dict of plain values."""
+        facts = info_of(self, self._status("facts", STATUS_SECONDS))
+        return facts | {
+            "replicas": len(self.fleet.members[0]),
+            "n_hedged": self.n_hedged,
+            "n_running": self._turns.n_running,
+            "n_waiting": self._turns.n_waiting,
+        }
+
+
+class _Turns:
+    """Room for a number of batches at a time; others wait, and beyond a number are refused."""
+
+    def __init__(self, max_running: int, max_waiting: int) -> None:
+        self._max_running, self._max_waiting = max_running, max_waiting
+        self._changed = Condition()
+        self.n_running = self.n_waiting = 0
+
+    @contextmanager
+    def taken(self, seconds: float) -> Iterator[None]:
+        """Wait for room, and hold it."""
+        with self._changed:
+            if self.n_running >= self._max_running:
+                self._wait(seconds)
+            self.n_running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.n_running -= 1
+                self._changed.notify()
+
+    def _wait(self, seconds: float) -> None:
+        if self.n_waiting >= self._max_waiting:
+            raise QueueFullError(f"expected at most {self._max_waiting} batches to wait, got more")
+        self.n_waiting += 1
+        try:
+            has_room = self._changed.wait_for(
+                lambda: self.n_running < self._max_running, timeout=seconds
+            )
+        finally:
+            self.n_waiting -= 1
+        if not has_room:
+            raise QueueFullError(f"expected room for a batch within {seconds:g} s, got none")

@@ -1,0 +1,179 @@
+"""A deployment of Ray Serve with the HTTP interface of the single-machine server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.cluster.cluster import Cluster
+from l2route.cluster.errors import PartialError, QueueFullError
+from l2route.cluster.merge import ClusterResult
+from l2route.extras import install
+from l2route.search.setting import Setting
+from l2route.serve import batcher
+from l2route.serve.options import ServeOptions
+from l2route.serve.served import Served
+
+Ids = NDArray[np.int64]
+MAX_ONGOING = 200
+"""Requests that a replica of the deployment takes at a time."""
+
+
+class ClusterIndex:
+    """A cluster as the server knows an index."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.dim, self.space_names = cluster.dim, ("shards",)
+        self.n_bytes = sum(shard.n_bytes for shard in cluster.manifest.shards)
+        self.n_vectors = cluster.manifest.n_vectors
+
+    def __len__(self) -> int:
+        return self.n_vectors
+
+    def search(
+        self,
+        queries: NDArray[np.float32],
+        k: int,
+        *,
+        where: Ids | None,
+        recall: float | None,
+        guarantee: str | None,
+        space: str | None,
+        n_threads: int,
+        **limits: Any,
+    ) -> ClusterResult:
+        """Search for the server; errors become those that it has answers to."""
+        if guarantee not in (None, "mean") or space not in (None, *self.space_names):
+            expected = "neither a guarantee but mean nor a space for a sharded index"
+            raise ValueError(f"expected {expected}, got {guarantee} and {space}")
+        try:
+            return self._cluster.search(queries, k, where=where, recall=recall, **limits)
+        except QueueFullError as error:
+            raise batcher.QueueFullError(str(error)) from None
+        except PartialError as error:
+            raise batcher.ClosedError(str(error)) from None  # 503: try again
+
+    def setting(self, recall: float, k: int) -> object:
+        """Measure what reaches a recall, if that was not done."""
+        return self._cluster.known_point(recall, k) or self._cluster.calibrate(recall, k)
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Settings that reach a recall."""
+        return tuple(
+            Setting("shards", each.k, each.target, 0, each.recall, slack=0.0)
+            for each in self._cluster.manifest.points
+        )
+
+    def searcher(self) -> Any:
+        """What knows the metric."""
+        return _Searcher(_Base(self._cluster.manifest.metric))
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Searcher:
+    base: _Base
+
+
+class ServedCluster:
+    """A cluster as the server knows what it serves; changes are saved before they return."""
+
+    has_changes = is_newer = False
+    n_reloads = 0
+    labels = None
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.path, self.index = cluster.folder.url, ClusterIndex(cluster)
+
+    def filter(self, ids: Ids) -> Ids:
+        """A filter for `where` in searches."""
+        return ids
+
+    def add(self, vectors: object, ids: object, labels: list[str] | None) -> Ids:
+        """Add vectors, and return their ids."""
+        if labels is not None:
+            raise ValueError("expected no labels in a sharded index, got some")
+        added = self._cluster.add(vectors, ids)
+        self.index.n_vectors += len(added)
+        return added
+
+    def update(self, ids: Ids, vectors: object) -> Ids:
+        """Give ids new vectors."""
+        self._cluster.update(ids, vectors)
+        return ids
+
+    def delete(self, ids: Ids) -> Ids:
+        """Delete vectors."""
+        self._cluster.delete(ids)
+        self.index.n_vectors -= len(ids)
+        return ids
+
+    def save(self) -> None:
+        """Do nothing: all is saved."""
+
+    def reload(self) -> bool:
+        """Do nothing: replicas follow the saves of their shards."""
+        return False
+
+
+def deployment_of(
+    path: str,
+    options: ServeOptions | None = None,
+    *,
+    name: str = "l2route",
+    num_replicas: int | str = "auto",
+    cpus: float = 1.0,
+    **cluster: Any,
+) -> Any:
+    """An application for `ray.serve.run`, with the routes of `l2route serve` but its page.
+
+    Requests that arrive together are searched as one batch. All replicas of the deployment ask the
+    same actors of the shards.
+
+    Args:
+        path: directory that all nodes see, or URL of fsspec, of a sharded index.
+        options: limits, time-outs and the API key.
+        name: under which the actors of the shards are shared.
+        num_replicas: replicas of the deployment, or "auto" to follow the load.
+        cpus: cores that Ray reserves for a replica of the deployment.
+        **cluster: arguments of `Cluster`.
+    """
+    serve = import_serve()
+    from l2route.serve.app import app_of  # needs the extra too
+    from l2route.serve.engine import Engine
+
+    chosen = replace(options or ServeOptions(), reload=False)
+
+    def build() -> Any:
+        served = ServedCluster(Cluster(path, name=name, **cluster))
+        # it has all that the server asks of an index that is served
+        return app_of(Engine(cast(Served, served), chosen), has_page=False)
+
+    deployment = serve.deployment(
+        name=name,
+        num_replicas=num_replicas,
+        max_ongoing_requests=MAX_ONGOING,
+        ray_actor_options={"num_cpus": cpus},
+    )
+    return deployment(serve.ingress(build)()).bind()
+
+
+def import_serve() -> Any:
+    """The package ray.serve; an error that says how to install it if there is none."""
+    try:
+        import fastapi
+        from ray import serve
+    except ImportError as error:
+        raise ImportError(f"serving a cluster needs: {install('ray')}") from error
+    assert fastapi
+    return serve

@@ -1,0 +1,13 @@
+"""Errors of searches and changes over shards."""
+
+
+class ShardError(Exception):
+    """A replica cannot open its shard: files are missing or damaged."""
+
+
+class PartialError(RuntimeError):
+    """Shards gave no answer, and an answer without them was not asked for."""
+
+
+class QueueFullError(RuntimeError):
+    """As many batches wait as may: the caller has to slow down."""

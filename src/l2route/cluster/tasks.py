@@ -1,0 +1,144 @@
+"""The tasks of a build that run shard by shard, in whatever process."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.cluster.folder import Copy, Folder
+from l2route.cluster.manifest import SHARD, Shard, read_mark, write_mark
+from l2route.cluster.operating import INNER
+from l2route.cluster.runners import Clock
+from l2route.cluster.workspace import Workspace
+from l2route.data.truth import exact_neighbors
+from l2route.data.vectors import Metric
+from l2route.files.meta import META, version_of
+from l2route.index import RoutingIndex
+from l2route.recipe.build import build
+from l2route.recipe.steps import Routing
+from l2route.search.calibrate import OutOfReachError
+from l2route.search.validation import CalibrationWarning
+
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
+FEW_QUERIES = 50
+"""With fewer queries of its own a shard is calibrated on all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecipe:
+    """How shards are built; fields as the arguments of `l2route.build`."""
+
+    metric: Metric = "l2"
+    k: int = 10
+    recall: float = 0.95
+    routing: Routing = "int8"
+    minutes: float = 5.0
+    degree: int = 16
+    seed: int = 0
+    n_threads: int = 1
+
+
+def neighbors_in_shard(
+    workspace: Workspace, shard: int, queries: Floats, depth: int, metric: Metric
+) -> tuple[Ids, Floats]:
+    """True neighbours of queries within one shard, by id [n, depth]; −1 where there are fewer."""
+    ids, rows = workspace.rows(shard)
+    truth = exact_neighbors(rows, queries, depth, metric)
+    return np.where(truth.ids < 0, -1, ids[truth.ids]), truth.distances
+
+
+def build_shard(
+    folder: Folder, build_name: str, number: int, queries: Floats | None, recipe: ShardRecipe
+) -> dict[str, Any]:
+    """Build, learn, compress and calibrate a shard, and save it; the mark says that it is whole.
+
+    Returns:
+        The facts of the shard, as in the manifest, and seconds.
+    """
+    clock = Clock()
+    place = folder.sub(directory_of(number))
+    ids, rows = Workspace(folder).rows(number)
+    place.make()
+    place.remove(SHARD)  # until it is whole again
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CalibrationWarning)
+        index, report = build(
+            rows,
+            queries,
+            metric=recipe.metric,
+            k=min(recipe.k, len(rows)),
+            recall=recipe.recall,
+            routing=recipe.routing,
+            minutes=recipe.minutes,
+            degree=recipe.degree,
+            seed=recipe.seed,
+            n_threads=recipe.n_threads,
+            ids=ids,
+        )
+        for inner in (*INNER, recipe.recall) if index.validation is not None else ():
+            _measure(index, inner, recipe)
+    _save(index, place)
+    facts = facts_of(index, number)
+    seconds = {"seconds": clock.seconds, "report": str(report)}
+    write_mark(place, build_name, number, facts)
+    return facts | seconds
+
+
+def _measure(index: RoutingIndex, inner: float, recipe: ShardRecipe) -> None:
+    """Measure a setting, so that searches need not; one that is out of reach is left out."""
+    try:
+        index.setting(inner, min(recipe.k, len(index)), n_threads=recipe.n_threads)
+    except OutOfReachError:
+        return
+
+
+def _save(index: RoutingIndex, place: Folder) -> None:
+    """Save an index into a folder of any file system."""
+    if place.is_local:
+        index.save(place.path)
+        return
+    with tempfile.TemporaryDirectory(prefix="l2route-shard-") as directory:
+        copy = Copy(place)
+        copy.path = Path(directory)
+        index.save(copy.path)
+        copy.push()
+
+
+def facts_of(index: RoutingIndex, number: int) -> dict[str, Any]:
+    """What the manifest says about a shard that was just saved."""
+    return {
+        "directory": directory_of(number),
+        "n_vectors": len(index),
+        "n_bytes": index.n_bytes,
+        "lowest_id": int(index.ids.min()),
+        "highest_id": int(index.ids.max()),
+        "version": str(index.saved_version),
+    }
+
+
+def finished_shard(folder: Folder, build_name: str, number: int) -> Shard | None:
+    """The facts of a shard that an earlier run has finished; None if it has to be built."""
+    place = folder.sub(directory_of(number))
+    try:
+        shard = Shard(**read_mark(place, build_name, number))
+        text = place.read(META)
+    except (OSError, ValueError, TypeError):
+        return None
+    return shard if version_of(text) == shard.version else None
+
+
+def directory_of(number: int) -> str:
+    """Name of the directory of a shard."""
+    return f"shard-{number:04d}"
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the step, the amount done and the total amount."""

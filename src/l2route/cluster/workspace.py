@@ -1,0 +1,120 @@
+"""What a build keeps until its manifest is written: rows of each shard, and what is known so far.
+
+Everything is in the folder `work` of the sharded index. A part of the source that is divided leaves
+a mark, so that a build goes on where it was cut off.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.cluster.arrays import read_array, write_array
+from l2route.cluster.folder import Folder
+from l2route.cluster.partition import Partition
+from l2route.cluster.sources import Part
+from l2route.files.npy import write_npy
+
+WORK = "work"
+PLAN = "plan.json"
+MAX_PART_BYTES = 1 << 28
+"""Largest part of a source in memory."""
+LEAST_ROWS_OF_SHARD = 4096
+"""Rows of a part for each shard, if memory allows: fewer and larger files."""
+
+
+class Workspace:
+    """The files of a build.
+
+    Args:
+        folder: the folder of the sharded index.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder.sub(WORK)
+
+    def keep(self, name: str, content: dict[str, Any], **arrays: NDArray[Any]) -> None:
+        """Keep a result of a step: a few values, and arrays."""
+        self.folder.make()
+        entries = {key: write_array(self.folder, key, array) for key, array in arrays.items()}
+        text = json.dumps({"values": content, "arrays": entries}).encode()
+        self.folder.replace(f"{name}.json", text)
+
+    def kept(self, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
+        """A result that was kept; None if there is none."""
+        if not self.folder.has(f"{name}.json"):
+            return None
+        content = json.loads(self.folder.read(f"{name}.json"))
+        entries = content["arrays"].items()
+        return content["values"], {key: read_array(self.folder, entry) for key, entry in entries}
+
+    def keep_rows(self, shard: int, part: int, ids: NDArray[Any], rows: NDArray[Any]) -> None:
+        """Keep the rows of a part that belong to a shard."""
+        place = self.folder.sub(_directory(shard))
+        place.make()
+        for name, array in (("rows", rows), ("ids", ids)):
+            stream = io.BytesIO()
+            write_npy(stream, np.ascontiguousarray(array))
+            place.replace(f"{name}-{part:06d}.npy", stream.getvalue())
+
+    def rows(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Ids [n] and vectors [n, dim] of a shard, in the order of the source."""
+        place = self.folder.sub(_directory(shard))
+        names = [each for each in place.names() if each.startswith("ids-")]
+        if not names:
+            raise ValueError(f"{place}: expected rows of a shard, got none")
+        ids = [_loaded(place, name) for name in names]
+        rows = [_loaded(place, name.replace("ids", "rows")) for name in names]
+        return np.concatenate(ids), np.concatenate(rows)
+
+    def is_divided(self, part: int) -> bool:
+        """Whether all rows of a part are kept."""
+        return self.folder.has(f"done-{part:06d}")
+
+    def n_divided(self) -> int:
+        """Parts whose rows are kept."""
+        return sum(name.startswith("done-") for name in self.folder.names())
+
+    def mark_divided(self, part: int) -> None:
+        """Note that all rows of a part are kept."""
+        self.folder.replace(f"done-{part:06d}", b"1\n")
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self.folder.remove_tree()
+
+
+def divide_part(workspace: Workspace, partition: Partition, number: int, part: Part) -> list[int]:
+    """Keep the rows of a part under the shards that they belong to; once more does no harm.
+
+    Returns:
+        Rows of each shard.
+    """
+    ids, rows = part.read()
+    shards = partition.assign(rows)
+    for shard in np.unique(shards):
+        is_here = shards == shard
+        workspace.keep_rows(int(shard), number, ids[is_here], rows[is_here])
+    workspace.mark_divided(number)
+    counts: list[int] = np.bincount(shards, minlength=partition.n_shards).tolist()
+    return counts
+
+
+def rows_per_part(n_shards: int, dim: int) -> int:
+    """Rows of a part: enough for large files of each shard, few enough for memory."""
+    return max(1, min(max(65_536, LEAST_ROWS_OF_SHARD * n_shards), MAX_PART_BYTES // (4 * dim)))
+
+
+def _directory(shard: int) -> str:
+    return f"shard-{shard:04d}"
+
+
+def _loaded(place: Folder, name: str) -> NDArray[Any]:
+    array = np.load(io.BytesIO(place.read_all(name)), allow_pickle=False)
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fi":
+        raise ValueError(f"{place}/{name}: expected an array of numbers, got another file")
+    return array

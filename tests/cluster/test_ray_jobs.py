@@ -1,0 +1,157 @@
+"""Laws of what fits into Ray: builds by tasks, batches of Ray Data, a deployment of Ray Serve."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import ray
+from numpy.typing import NDArray
+
+from l2route.cluster import BatchSearcher, ShardedIndex
+from l2route.cluster.deployment import deployment_of
+from l2route.cluster.runners import BuildError, Needs, RayRunner, Task, run_all
+from l2route.serve.options import ServeOptions
+from ray_nodes import Nodes
+from sharding import IDS, QUERIES, VECTORS, K, build_small, exact, recall
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
+WIDE = len(VECTORS)
+
+
+def test_tasks_build_what_one_process_builds(
+    nodes: Nodes, tmp_path: Path, built_path: Path
+) -> None:
+    """From a table read by Ray Data, tasks build shards that answer as those of one process."""
+    pq.write_table(
+        pa.table({"v": list(VECTORS), "id": IDS}), tmp_path / "x.parquet", row_group_size=400
+    )
+    dataset = ray.data.read_parquet(str(tmp_path / "x.parquet"))
+    steps: list[tuple[str, int, int]] = []
+    index = build_small(
+        tmp_path / "built",
+        source=dataset,
+        ids=None,
+        column="v",
+        id_column="id",
+        engine="ray",
+        cpus=0.5,
+        progress=lambda *step: steps.append(step),
+    )
+    np.testing.assert_array_equal(index.search(QUERIES, K, ef=WIDE).ids, exact(QUERIES))
+    assert recall(index.search(QUERIES, K, recall=0.95).ids, exact(QUERIES)) >= 0.93
+    assert {step for step, _, _ in steps} == {"divide", "neighbours", "shards"}
+    assert ("shards", 3, 3) in steps
+
+
+def work(number: int, log: str) -> int:
+    """Fail always for 1, once for 2, never for others; note each call."""
+    with open(log, "a") as file:
+        file.write(f"{number}\n")
+    n_calls = Path(log).read_text().split().count(str(number))
+    if number == 1 or (number == 2 and n_calls == 1):
+        raise OSError(f"no disk for {number}")
+    return number * 10
+
+
+def test_failed_tasks_are_tried_again_and_named(nodes: Nodes, tmp_path: Path) -> None:
+    """A task that fails once is done at the second try; one that fails always is named."""
+    log, done = str(tmp_path / "log"), list[int]()
+    tasks = [Task(f"shard {n}", (n, log)) for n in range(4)]
+    with pytest.raises(BuildError, match=r"errors of shard 1 \(.*no disk for 1.*\)$"):
+        run_all(RayRunner(n_tries=2), work, tasks, Needs(0.5), lambda end: done.append(end.result))
+    assert sorted(done) == [0, 20, 30]
+    calls = Path(log).read_text().split()
+    assert [calls.count(str(n)) for n in range(4)] == [1, 2, 2, 1]
+
+
+def test_batches_of_ray_data_are_answered(nodes: Nodes, built_path: Path) -> None:
+    """`map_batches` adds the answers of the index to every row."""
+    table = pa.table({"n": np.arange(len(QUERIES)), "vector": list(QUERIES)})
+    found = ray.data.from_arrow(table).map_batches(
+        BatchSearcher,
+        fn_constructor_kwargs={"path": str(built_path), "k": K, "recall": 0.95},
+        batch_size=64,
+        batch_format="pyarrow",
+        concurrency=1,
+        num_cpus=0.5,
+    )
+    rows = sorted(found.take_all(), key=lambda row: row["n"])
+    expected = ShardedIndex(built_path).search(QUERIES, K, recall=0.95)
+    np.testing.assert_array_equal(np.stack([row["ids"] for row in rows]), expected.ids)
+    np.testing.assert_array_equal(np.stack([row["distances"] for row in rows]), expected.distances)
+
+
+def test_a_batch_needs_its_column(built_path: Path) -> None:
+    """The error names the columns that there are."""
+    with pytest.raises(ValueError, match="expected a column vector, got q"):
+        BatchSearcher(str(built_path), K)(pa.table({"q": list(QUERIES)}))
+
+
+@pytest.fixture(scope="module")
+def address(
+    nodes: Nodes, built_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """Address of a deployment of a copy of the small index."""
+    import shutil
+
+    from ray import serve
+
+    path = tmp_path_factory.mktemp("served") / "copy"
+    shutil.copytree(built_path, path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
+    app = deployment_of(
+        str(path), ServeOptions(api_key=None), cpus=0.1, replicas=1, n_bytes=0, name="served"
+    )
+    serve.run(app, name="served", route_prefix="/")
+    yield f"http://127.0.0.1:{port}"
+    serve.shutdown()
+
+
+def search(address: str, queries: NDArray[np.float32], **asked: object) -> list[list[int]]:
+    """Ask over HTTP in JSON."""
+    body = {"queries": queries.tolist(), "k": K, **asked}
+    answer = httpx.post(f"{address}/search", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    ids: list[list[int]] = answer.json()["ids"]
+    return ids
+
+
+def test_a_deployment_answers_as_the_server_does(address: str) -> None:
+    """Searches, filters, changes and status have the routes of the single-machine server."""
+    assert search(address, QUERIES, ef=WIDE) == exact(QUERIES).tolist()
+    assert recall(np.array(search(address, QUERIES, recall=0.95)), exact(QUERIES)) >= 0.93
+    few = search(address, QUERIES[:2], ef=WIDE, where=IDS[:3].tolist())
+    assert {id_ for row in few for id_ in row} == set(IDS[:3].tolist())
+    info = httpx.get(f"{address}/info", timeout=60).json()
+    assert (info["n_vectors"], info["metric"]) == (len(VECTORS), "l2")
+    assert httpx.get(f"{address}/health", timeout=60).json() == {"status": "ok"}
+    assert b"l2route_queries" in httpx.get(f"{address}/metrics", timeout=60).content
+    wrong = httpx.post(f"{address}/search", json={"queries": [[1.0]]}, timeout=60)
+    assert wrong.status_code == 422
+    assert "expected queries" in wrong.json()["detail"]
+
+
+def test_a_deployment_takes_changes(address: str) -> None:
+    """An added vector is found over HTTP, moves when it is updated, and goes when it is deleted."""
+    for route, body in (
+        ("add", {"vectors": QUERIES[:1].tolist(), "ids": [10**9]}),
+        ("update", {"vectors": QUERIES[1:2].tolist(), "ids": [10**9]}),
+    ):
+        answer = httpx.post(f"{address}/{route}", json=body, timeout=60)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["n_vectors"] == len(VECTORS) + 1
+        at = 0 if route == "add" else 1
+        assert search(address, QUERIES[at : at + 1], ef=WIDE)[0][0] == 10**9
+    answer = httpx.post(f"{address}/delete", json={"ids": [10**9]}, timeout=60)
+    assert answer.json()["n_vectors"] == len(VECTORS)
+    assert search(address, QUERIES[:2], ef=WIDE) == exact(QUERIES[:2]).tolist()

@@ -1,0 +1,91 @@
+"""Laws of sources: the same vectors whatever they come from, and parts that add up."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from l2route.cluster.sources import Source, source_of
+from l2route.files.formats import write_array
+from sharding import IDS, VECTORS
+
+
+def rows_of(source: Source, n_rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """All ids and vectors of a source, part by part."""
+    parts = [part.read() for part in source.parts(n_rows)]
+    assert len(parts) > 1
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate([rows for _, rows in parts])
+
+
+def table(first: int = 0, last: int = len(VECTORS)) -> pa.Table:
+    """Some vectors and ids as a table."""
+    return pa.table({"v": list(VECTORS[first:last]), "id": IDS[first:last]})
+
+
+@pytest.mark.parametrize("ending", [".npy", ".fvecs", ".fbin", ".npz", ".parquet"])
+def test_files_give_their_rows(tmp_path: Path, ending: str) -> None:
+    """Every file gives the vectors that were written, with row numbers as ids."""
+    path = tmp_path / f"x{ending}"
+    write_array(path, VECTORS)
+    if ending == ".parquet":
+        pq.write_table(pa.table({"v": list(VECTORS)}), path, row_group_size=500)
+    source = source_of(path)
+    ids, rows = rows_of(source)
+    np.testing.assert_array_equal(ids, np.arange(len(VECTORS)))
+    np.testing.assert_array_equal(rows, VECTORS)
+    assert source.dim == VECTORS.shape[1]
+
+
+def test_tables_may_have_ids(tmp_path: Path) -> None:
+    """A directory of Parquet files gives the ids of a column, in the order of the names."""
+    pq.write_table(table(0, 700), tmp_path / "a.parquet", row_group_size=300)
+    pq.write_table(table(700), tmp_path / "b.parquet")
+    source = source_of(tmp_path, id_column="id")
+    ids, rows = rows_of(source)
+    np.testing.assert_array_equal(ids, IDS)
+    np.testing.assert_array_equal(rows, VECTORS)
+    chosen, sample = source.sample(200, seed=0)
+    assert len(chosen) == 200
+    at = {id_: row for row, id_ in enumerate(IDS.tolist())}
+    np.testing.assert_array_equal(sample, VECTORS[[at[each] for each in chosen.tolist()]])
+
+
+@pytest.mark.parametrize("kind", ["array", "mapped"])
+def test_samples_are_rows_by_chance(tmp_path: Path, kind: str) -> None:
+    """A sample has as many distinct rows as asked for, all if there are few, by its seed."""
+    np.save(tmp_path / "x.npy", VECTORS)
+    source = source_of(VECTORS if kind == "array" else tmp_path / "x.npy")
+    ids, rows = source.sample(100, seed=1)
+    assert len(set(ids.tolist())) == 100
+    np.testing.assert_array_equal(rows, VECTORS[ids])
+    np.testing.assert_array_equal(source.sample(100, seed=1)[0], ids)
+    assert source.sample(100, seed=2)[0].tolist() != ids.tolist()
+    assert len(source.sample(10**6, seed=1)[0]) == len(VECTORS)
+
+
+def test_other_vectors_have_another_fingerprint(tmp_path: Path) -> None:
+    """A changed array or file is noticed."""
+    assert source_of(VECTORS).fingerprint() != source_of(VECTORS + 1).fingerprint()
+    assert source_of(VECTORS).fingerprint() != source_of(VECTORS, ids=IDS).fingerprint()
+    np.save(tmp_path / "x.npy", VECTORS)
+    before = source_of(tmp_path / "x.npy").fingerprint()
+    np.save(tmp_path / "x.npy", VECTORS[:-1])
+    assert source_of(tmp_path / "x.npy").fingerprint() != before
+
+
+def test_wrong_sources_are_refused(tmp_path: Path) -> None:
+    """Rows that are not finite, columns that there are not and ids beside a file are errors."""
+    broken = VECTORS.copy()
+    broken[1000, 3] = np.nan
+    np.save(tmp_path / "x.npy", broken)
+    with pytest.raises(ValueError, match="NaN"):
+        rows_of(source_of(tmp_path / "x.npy"))
+    pq.write_table(table(), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="column"):
+        source_of(tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="beside"):
+        source_of(tmp_path / "x.npy", ids=IDS)
+    with pytest.raises(ValueError, match="shape"):
+        source_of(VECTORS[0])
