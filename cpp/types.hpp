@@ -19,18 +19,22 @@ struct Half {
   std::uint16_t bits;
 };
 
-// Element types of rows. A code takes a byte, a half code four bits.
-enum class Element { single, half, code, half_code };
+// Element types of rows. A code takes a byte, a half code four bits, a quarter code two.
+enum class Element { single, half, code, half_code, quarter_code };
 
-inline bool is_code(Element element) {
-  return element == Element::code || element == Element::half_code;
+// Bits of a code; 0 for floats.
+inline constexpr unsigned code_bits(Element element) {
+  return element == Element::code           ? 8
+         : element == Element::half_code    ? 4
+         : element == Element::quarter_code ? 2
+                                            : 0;
 }
+
+inline constexpr bool is_code(Element element) { return code_bits(element) != 0; }
 
 // Number of elements that rows are padded to a multiple of.
 inline std::size_t row_lanes(Element element) {
-  return element == Element::code        ? kCodeLanes
-         : element == Element::half_code ? 2 * kCodeLanes
-                                         : kLanes;
+  return is_code(element) ? kCodeLanes * 8 / code_bits(element) : kLanes;
 }
 
 }  // namespace l2route

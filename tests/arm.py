@@ -20,7 +20,15 @@ from unicorn.arm64_const import (
 )
 
 ROOT = Path(__file__).parent.parent
-KERNELS = ("l2 float32", "ip float32", "l2 float16", "ip float16", "ip codes", "ip half codes")
+KERNELS = (
+    "l2 float32",
+    "ip float32",
+    "l2 float16",
+    "ip float16",
+    "ip codes",
+    "ip half codes",
+    "ip quarter codes",
+)
 """The kernels of arm_kernels.cpp, in its order."""
 PAGE = 1 << 16
 MEMORY, MEMORY_SIZE = 1 << 32, 1 << 24

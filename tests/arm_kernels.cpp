@@ -18,8 +18,10 @@ extern "C" void score(int kernel, const void* query, const void* rows, std::size
       return float_kernel<ScoreKind::inner_product, Half>("neon")(query, rows, width, ids, n,
                                                                   scores);
     case 4:
-      return code_kernel<Packing::one>("neon")(&codes, rows, width, ids, n, scores);
+      return code_kernel<8>("neon")(&codes, rows, width, ids, n, scores);
+    case 5:
+      return code_kernel<4>("neon")(&codes, rows, width, ids, n, scores);
     default:
-      return code_kernel<Packing::two>("neon")(&codes, rows, width, ids, n, scores);
+      return code_kernel<2>("neon")(&codes, rows, width, ids, n, scores);
   }
 }

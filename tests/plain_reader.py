@@ -63,6 +63,9 @@ class PlainIndex:
         entry, arrays = self.meta["spaces"][space], self.arrays
         name = f"space{space}"
         mapped = arrays[f"{name}_matrix"] @ query if f"{name}_matrix" in arrays else query
+        if f"{name}_signs" in arrays:
+            assert len(query) == entry["n_rotated"]
+            mapped = _rotated(query, arrays[f"{name}_signs"])
         mapped = mapped - arrays.get(f"{name}_centre", 0.0)
         rows = _decoded(arrays[f"{name}_rows"], entry, arrays, name)
         return _scored(rows, mapped, entry["scorer"], arrays.get(f"{name}_bias", 0.0))
@@ -114,11 +117,27 @@ def _scored(rows: Array, query: Array, scorer: str, bias: Any) -> Array:
     return np.asarray(-(rows @ query) - bias)
 
 
+def _rotated(query: Array, signs: Array) -> Array:
+    """Rounds of signs and Walsh–Hadamard transforms of the first or the last elements."""
+    n = signs.shape[1]
+    rotated = np.zeros(n)
+    rotated[: len(query)] = query
+    block = 2 ** (n.bit_length() - 1)
+    ones = np.array([[(i & j).bit_count() for j in range(block)] for i in range(block)])
+    for i, each in enumerate(signs):
+        rotated = rotated * each
+        at = 0 if i % 2 == 0 else n - block
+        rotated[at : at + block] = (-1.0) ** ones @ rotated[at : at + block] / np.sqrt(block)
+    return rotated
+
+
 def _decoded(rows: Array, entry: dict[str, Any], arrays: dict[str, Array], name: str) -> Array:
     """Routing vectors as floats [n, dim]."""
-    if rows.dtype == np.uint8 and entry["code_bits"] == 4:
+    if rows.dtype == np.uint8 and entry["code_bits"] < 8:
+        bits = entry["code_bits"]
         blocks = rows.reshape(len(rows), -1, LINE)
-        rows = np.concatenate([blocks & 15, blocks >> 4], axis=2).reshape(len(rows), -1)
+        parts = [(blocks >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
+        rows = np.concatenate(parts, axis=2).reshape(len(rows), -1)
     values = rows[:, : entry["dim"]].astype(np.float64)
     if f"{name}_steps" not in arrays:
         return values

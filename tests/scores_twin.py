@@ -27,4 +27,4 @@ def packed_rows(codes: NDArray[np.uint8], bits: int) -> tuple[NDArray[np.uint8],
     """Rows of codes as the core reads them, and the length of a query for them."""
     width = padded_dim(codes.shape[1], np.uint8, bits)
     padded = np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
-    return (pack_codes(padded) if bits == 4 else pad_rows(padded)), width
+    return (pad_rows(padded) if bits == 8 else pack_codes(padded, bits)), width

@@ -263,9 +263,10 @@ def test_a_search_that_is_told_nothing_has_a_budget(k: int) -> None:
     index = built()
     assert index.search(QUERIES, k).n_computed.max() == DEFAULT_BUDGET
     index.compress("int4")  # queries are rotated into 128 dimensions
-    assert index.spaces[-1].n_projection == 128
+    n_rotation = 4 * (128 + 128 * 7) // (2 * DIM) + 1  # in distances of 2 · DIM operations
+    assert index.spaces[-1].n_projection == n_rotation
     found = index.search(QUERIES, k)
-    budget = max(DEFAULT_BUDGET, 2 * (128 + max(k, 32)))
+    budget = max(DEFAULT_BUDGET, 2 * (n_rotation + max(k, 32)))
     assert 0.45 * budget < found.n_computed.max() <= budget
 
 
@@ -356,7 +357,7 @@ def test_info_says_what_the_index_is() -> None:
     assert (info["n_vertices"], info["dim"], info["metric"]) == (N, DIM, "l2")
     assert info["graph"] == asdict(report(index.graph))
     codes = {"code_bits": 8, "inlined": False, "rerank": 32, "model": None, "gain": None}
-    codes |= {"rerank_grows": False, "vertex_map": "projection"}
+    codes |= {"rerank_grows": False, "vertex_map": "projection", "n_rotated": None}
     floats = {"dtype": "float32", **codes}
     assert info["spaces"] == [
         {"name": "original", "dim": DIM, "scorer": "l2", "origin": 0.0, **floats},

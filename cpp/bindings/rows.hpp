@@ -1,6 +1,7 @@
 // `_core.Rows`: padded vectors with their kernels, which keep their arrays alive.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,8 +28,10 @@ inline Element element_of(const AnyMatrix& matrix, std::size_t code_bits) {
   if (matrix.dtype() == nb::dtype<float>()) return Element::single;
   if (matrix.dtype() == half) return Element::half;
   if (matrix.dtype() == nb::dtype<std::uint8_t>()) {
-    require(code_bits == 4 || code_bits == 8, "codes of 4 or 8 bits");
-    return code_bits == 4 ? Element::half_code : Element::code;
+    require(code_bits == 2 || code_bits == 4 || code_bits == 8, "codes of 2, 4 or 8 bits");
+    return code_bits == 2   ? Element::quarter_code
+           : code_bits == 4 ? Element::half_code
+                            : Element::code;
   }
   throw std::invalid_argument("expected rows of float32, float16 or uint8");
 }
@@ -49,7 +52,7 @@ class PyRows {
         scale_(std::move(scale)),
         near_(std::move(near)) {
     const Element element = element_of(matrix_, code_bits);
-    const std::size_t width = matrix_.shape(1) * (element == Element::half_code ? 2 : 1);
+    const std::size_t width = matrix_.shape(1) * (is_code(element) ? 8 / code_bits : 1);
     require(padded(width, element) == width,
             "rows padded to a multiple of 16 elements, or of 64 bytes of codes, got " +
                 std::to_string(matrix_.shape(1)));
@@ -76,7 +79,31 @@ class PyRows {
     return array;
   }
 
+  // Scores of rows in any order, prefetched in blocks as those of a walk are.
+  Output<float> scores_at(const Array<float>& query, const Array<VertexId>& ids) const {
+    require(query.shape(0) == view_.width, "a query padded like the rows");
+    const std::size_t n = ids.shape(0);
+    for (std::size_t i = 0; i < n; ++i) {
+      const VertexId id = ids.data()[i];
+      require(id >= 0 && static_cast<std::size_t>(id) < view_.n, "numbers of rows");
+    }
+    std::vector<std::int8_t> codes;
+    auto [scores, array] = new_array<float>({n});
+    Scorer scorer(view_, query.data(), &codes);
+    const auto prefetch = [&](std::size_t from) {
+      for (std::size_t i = from; i < std::min(from + kBlock, n); ++i) view_.prefetch(ids.data()[i]);
+    };
+    prefetch(0);
+    for (std::size_t i = 0; i < n; i += kBlock) {
+      prefetch(i + kBlock);
+      scorer.score(ids.data() + i, std::min(kBlock, n - i), scores + i);
+    }
+    return array;
+  }
+
  private:
+  static constexpr std::size_t kBlock = 32;
+
   void set_codes() {
     const bool is_coded = is_code(view_.element);
     require(is_coded == offset_.has_value() && is_coded == scale_.has_value(),

@@ -198,7 +198,9 @@ void bind_graph_and_rows(nb::module_& m) {
            "near"_a.none() = nb::none(), "simd"_a = "auto",
            "rows [n, width]; near: copies of the neighbours' rows, list by list.")
       .def("scores", &PyRows::scores, "query"_a,
-           "Score all rows against a padded query [width]; smaller is nearer.");
+           "Score all rows against a padded query [width]; smaller is nearer.")
+      .def("scores_at", &PyRows::scores_at, "query"_a, "ids"_a,
+           "The same of the rows of these numbers [n], prefetched in blocks.");
 }
 
 void bind_searcher(nb::module_& m) {

@@ -128,25 +128,21 @@ L2ROUTE_AVX512 void score_floats_block(const void* const* queries, std::size_t n
   }
 }
 
-template <Packing packing>
+template <unsigned bits>
 L2ROUTE_VNNI inline __m512 score_code_tile(const CodeQuery* const* queries,
                                            const std::uint8_t* const* rows, std::size_t bytes) {
+  using Layout = Packed<bits>;
   __m512i sums[kTile * kTile];
   for (__m512i& sum : sums) sum = _mm512_setzero_si512();
-  constexpr std::size_t n_halves = packing == Packing::one ? 1 : 2;
-  const __m512i low = _mm512_set1_epi8(15);
   for (std::size_t j = 0; j < bytes; j += kCodeLanes) {
-    for (std::size_t half = 0; half < n_halves; ++half) {
+    for (std::size_t part = 0; part < Layout::kPerByte; ++part) {
       __m512i row[kTile];
       for (std::size_t r = 0; r < kTile; ++r) {
-        row[r] = _mm512_loadu_si512(rows[r] + j);
-        if constexpr (packing == Packing::two) {
-          row[r] = _mm512_and_si512(half == 0 ? row[r] : _mm512_srli_epi16(row[r], 4), low);
-        }
+        row[r] = part_of<bits>(_mm512_loadu_si512(rows[r] + j), part);
       }
       for (std::size_t q = 0; q < kTile; ++q) {
         const __m512i query =
-            _mm512_loadu_si512(queries[q]->codes + n_halves * j + half * kCodeLanes);
+            _mm512_loadu_si512(Layout::facing(queries[q]->codes, j) + part * kCodeLanes);
         for (std::size_t r = 0; r < kTile; ++r) {
           sums[kTile * r + q] = _mm512_dpbusd_epi32(sums[kTile * r + q], row[r], query);
         }
@@ -162,11 +158,11 @@ L2ROUTE_VNNI inline __m512 score_code_tile(const CodeQuery* const* queries,
   return _mm512_sub_ps(_mm512_setzero_ps(), products);
 }
 
-template <Packing packing>
+template <unsigned bits>
 L2ROUTE_VNNI void score_codes_block(const void* const* queries, std::size_t n_queries,
                                     const void* rows, std::size_t width, const VertexId* ids,
                                     std::size_t n, float* scores, std::size_t stride) {
-  const std::size_t bytes = code_bytes(packing, width);
+  const std::size_t bytes = Packed<bits>::bytes(width);
   for (std::size_t i = 0; i < n; i += kTile) {
     const std::uint8_t* row[kTile];
     fill_tile(row, n - i, [&](std::size_t r) { return code_row(rows, bytes, ids[i + r]); });
@@ -174,8 +170,8 @@ L2ROUTE_VNNI void score_codes_block(const void* const* queries, std::size_t n_qu
       const CodeQuery* query[kTile];
       fill_tile(query, n_queries - q,
                 [&](std::size_t t) { return static_cast<const CodeQuery*>(queries[q + t]); });
-      store_tile(score_code_tile<packing>(query, row, bytes), n_queries - q,
-                 scores + q * stride + i, stride);
+      store_tile(score_code_tile<bits>(query, row, bytes), n_queries - q, scores + q * stride + i,
+                 stride);
     }
   }
 }
@@ -193,18 +189,18 @@ ScoreBlock float_block_kernel(std::string_view level) {
   return score_in_turn<portable::score_rows<kind, Element>>;
 }
 
-template <Packing packing>
+template <unsigned bits>
 ScoreBlock code_block_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
-    return processor().has_vnni ? avx512::score_codes_block<packing>
-                                : score_in_turn<avx2::score_codes<packing>>;
+    return processor().has_vnni ? avx512::score_codes_block<bits>
+                                : score_in_turn<avx2::score_codes<bits>>;
   }
-  if (level == "avx2") return score_in_turn<avx2::score_codes<packing>>;
+  if (level == "avx2") return score_in_turn<avx2::score_codes<bits>>;
 #elif defined(__aarch64__)
-  if (level == "neon") return score_in_turn<neon::score_codes<packing>>;
+  if (level == "neon") return score_in_turn<neon::score_codes<bits>>;
 #endif
-  return score_in_turn<portable::score_codes<packing>>;
+  return score_in_turn<portable::score_codes<bits>>;
 }
 
 }  // namespace l2route

@@ -1,11 +1,11 @@
-// Scores of rows of codes of 7 or 4 bits against a query of 8-bit codes, by inner product.
+// Scores of rows of codes of 7, 4 or 2 bits against a query of 8-bit codes, by inner product.
 //
 // A code c stands for offset + scale · c in each dimension. The offsets add the same number to all
 // scores of a query, and the scales are multiplied into the query. The rest of a score is a sum of
 // products of small integers, which is the same to the last bit on every machine. Of 8 bits only 7
 // are used, because AVX2 adds pairs of products in 16 bits. Rows are padded with zeros to a
-// multiple of 64 bytes. Codes of 4 bits are packed two to a byte: in each block of 128, code i is
-// in the lower half of byte i and code 64 + i in its upper half.
+// multiple of 64 bytes. Codes of 4 and 2 bits are packed two and four to a byte: in each block of
+// 128 or 256, code 64·p + i is the p-th part of byte i, from the lowest bits up.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "kernels/distance.hpp"
 
@@ -23,7 +24,7 @@ inline constexpr double kLargestQueryCode = 127;
 
 // Most dimensions for which sums of products of codes fit into 32 bits.
 inline constexpr std::size_t max_coded_dim(Element element) {
-  const unsigned largest = element == Element::half_code ? 15 : 127;
+  const unsigned largest = element == Element::code ? 127 : (1u << code_bits(element)) - 1;
   return std::numeric_limits<std::int32_t>::max() / 127u / largest;
 }
 
@@ -58,13 +59,20 @@ inline CodeQuery encode_query(const float* query, const Codes& values, std::size
   return {codes, static_cast<float>(largest / kLargestQueryCode), static_cast<float>(shift)};
 }
 
-// Codes per byte.
-enum class Packing { one, two };
+// How codes of 8, 4 or 2 bits share bytes.
+template <unsigned bits>
+struct Packed {
+  static constexpr std::size_t kPerByte = 8 / bits;
+  static constexpr int kLow = (1 << bits) - 1;  // the lowest bits
 
-// Bytes of a row of `width` codes.
-inline std::size_t code_bytes(Packing packing, std::size_t width) {
-  return packing == Packing::one ? width : width / 2;
-}
+  static std::size_t bytes(std::size_t width) { return width / kPerByte; }
+
+  // Of a query's codes, those that meet the first parts of the bytes from j on, where j is in a
+  // block of 64 bytes; those of the p-th parts are p · 64 behind.
+  static const std::int8_t* facing(const std::int8_t* query, std::size_t j) {
+    return query + j / kCodeLanes * kPerByte * kCodeLanes + j % kCodeLanes;
+  }
+};
 
 inline const std::uint8_t* code_row(const void* rows, std::size_t bytes, VertexId id) {
   return static_cast<const std::uint8_t*>(rows) + static_cast<std::size_t>(id) * bytes;
@@ -90,20 +98,19 @@ struct CodeBlock {
 };
 
 namespace portable {
-template <Packing packing>
+template <unsigned bits>
 void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
                  std::size_t n, float* scores) {
+  using Layout = Packed<bits>;
   const auto& from = *static_cast<const CodeQuery*>(query);
-  const std::size_t bytes = code_bytes(packing, width);
+  const std::size_t bytes = Layout::bytes(width);
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint8_t* row = code_row(rows, bytes, ids[i]);
     std::int32_t sum = 0;
-    if constexpr (packing == Packing::one) {
-      for (std::size_t j = 0; j < width; ++j) sum += from.codes[j] * row[j];
-    } else {
-      for (std::size_t j = 0; j < bytes; ++j) {
-        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
-        sum += pair[0] * (row[j] & 15) + pair[kCodeLanes] * (row[j] >> 4);
+    for (std::size_t j = 0; j < bytes; ++j) {
+      const std::int8_t* const facing = Layout::facing(from.codes, j);
+      for (std::size_t part = 0; part < Layout::kPerByte; ++part) {
+        sum += facing[part * kCodeLanes] * ((row[j] >> (bits * part)) & Layout::kLow);
       }
     }
     scores[i] = score_of_sum(from, sum);
@@ -132,29 +139,29 @@ L2ROUTE_AVX2 inline __m256i add_products(__m256i sum, __m256i codes, __m256i que
   return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
-template <Packing packing>
+// The p-th codes of all bytes.
+template <unsigned bits>
+L2ROUTE_AVX2 inline __m256i part_of(__m256i bytes, std::size_t part) {
+  if constexpr (bits == 8) return bytes;
+  const __m256i shifted = _mm256_srli_epi16(bytes, static_cast<int>(bits * part));
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(Packed<bits>::kLow));
+}
+
+template <unsigned bits>
 L2ROUTE_AVX2 void score_codes(const void* query, const void* rows, std::size_t width,
                               const VertexId* ids, std::size_t n, float* scores) {
+  using Layout = Packed<bits>;
   const auto& from = *static_cast<const CodeQuery*>(query);
-  const std::size_t bytes = code_bytes(packing, width);
-  const __m256i low = _mm256_set1_epi8(15);
+  const std::size_t bytes = Layout::bytes(width);
   for (std::size_t i = 0; i < n; i += 4) {
     const CodeBlock block(rows, bytes, ids + i, n - i);
     __m256i sum[4] = {};
     for (std::size_t j = 0; j < bytes; j += 32) {
-      if constexpr (packing == Packing::one) {
-        const __m256i codes = load_codes(from.codes + j);
+      const std::int8_t* const facing = Layout::facing(from.codes, j);
+      for (std::size_t part = 0; part < Layout::kPerByte; ++part) {
+        const __m256i codes = load_codes(facing + part * kCodeLanes);
         for (std::size_t r = 0; r < 4; ++r) {
-          sum[r] = add_products(sum[r], load_codes(block.rows[r] + j), codes);
-        }
-      } else {
-        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
-        const __m256i lower = load_codes(pair), upper = load_codes(pair + kCodeLanes);
-        for (std::size_t r = 0; r < 4; ++r) {
-          const __m256i both = load_codes(block.rows[r] + j);
-          const __m256i high = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-          sum[r] = add_products(sum[r], _mm256_and_si256(both, low), lower);
-          sum[r] = add_products(sum[r], high, upper);
+          sum[r] = add_products(sum[r], part_of<bits>(load_codes(block.rows[r] + j), part), codes);
         }
       }
     }
@@ -170,29 +177,31 @@ L2ROUTE_VNNI inline __m256i halves(__m512i sum) {
   return _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti32x8_epi32(sum, 1));
 }
 
-template <Packing packing>
+// The p-th codes of all bytes.
+template <unsigned bits>
+L2ROUTE_VNNI inline __m512i part_of(__m512i bytes, std::size_t part) {
+  if constexpr (bits == 8) return bytes;
+  const __m512i shifted = _mm512_srli_epi16(bytes, static_cast<unsigned>(bits * part));
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(Packed<bits>::kLow));
+}
+
+template <unsigned bits>
 L2ROUTE_VNNI void score_codes(const void* query, const void* rows, std::size_t width,
                               const VertexId* ids, std::size_t n, float* scores) {
+  using Layout = Packed<bits>;
   const auto& from = *static_cast<const CodeQuery*>(query);
-  const std::size_t bytes = code_bytes(packing, width);
-  const __m512i low = _mm512_set1_epi8(15);
+  const std::size_t bytes = Layout::bytes(width);
   for (std::size_t i = 0; i < n; i += 4) {
     const CodeBlock block(rows, bytes, ids + i, n - i);
     __m512i sum[4] = {};
     for (std::size_t j = 0; j < bytes; j += kCodeLanes) {
-      if constexpr (packing == Packing::one) {
-        const __m512i codes = _mm512_loadu_si512(from.codes + j);
+      const std::int8_t* const facing = Layout::facing(from.codes, j);
+      __m512i row[4];
+      for (std::size_t r = 0; r < 4; ++r) row[r] = _mm512_loadu_si512(block.rows[r] + j);
+      for (std::size_t part = 0; part < Layout::kPerByte; ++part) {
+        const __m512i codes = _mm512_loadu_si512(facing + part * kCodeLanes);
         for (std::size_t r = 0; r < 4; ++r) {
-          sum[r] = _mm512_dpbusd_epi32(sum[r], _mm512_loadu_si512(block.rows[r] + j), codes);
-        }
-      } else {
-        const __m512i lower = _mm512_loadu_si512(from.codes + 2 * j);
-        const __m512i upper = _mm512_loadu_si512(from.codes + 2 * j + kCodeLanes);
-        for (std::size_t r = 0; r < 4; ++r) {
-          const __m512i both = _mm512_loadu_si512(block.rows[r] + j);
-          const __m512i high = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-          sum[r] = _mm512_dpbusd_epi32(sum[r], _mm512_and_si512(both, low), lower);
-          sum[r] = _mm512_dpbusd_epi32(sum[r], high, upper);
+          sum[r] = _mm512_dpbusd_epi32(sum[r], part_of<bits>(row[r], part), codes);
         }
       }
     }
@@ -212,23 +221,34 @@ inline int32x4_t add_products(int32x4_t sum, uint8x16_t codes, const std::int8_t
   return vpadalq_s16(sum, vmull_s8(vget_high_s8(a), vget_high_s8(b)));
 }
 
-template <Packing packing>
+// The p-th codes of all bytes.
+template <unsigned bits, std::size_t part>
+uint8x16_t part_of(uint8x16_t bytes) {
+  if constexpr (bits == 8) {
+    return bytes;
+  } else if constexpr (part == 0) {
+    return vandq_u8(bytes, vdupq_n_u8(Packed<bits>::kLow));
+  } else {
+    return vandq_u8(vshrq_n_u8(bytes, bits * part), vdupq_n_u8(Packed<bits>::kLow));
+  }
+}
+
+template <unsigned bits>
 void score_codes(const void* query, const void* rows, std::size_t width, const VertexId* ids,
                  std::size_t n, float* scores) {
+  using Layout = Packed<bits>;
   const auto& from = *static_cast<const CodeQuery*>(query);
-  const std::size_t bytes = code_bytes(packing, width);
+  const std::size_t bytes = Layout::bytes(width);
   for (std::size_t i = 0; i < n; ++i) {
     const std::uint8_t* row = code_row(rows, bytes, ids[i]);
     int32x4_t sum = vdupq_n_s32(0);
     for (std::size_t j = 0; j < bytes; j += 16) {
       const uint8x16_t codes = vld1q_u8(row + j);
-      if constexpr (packing == Packing::one) {
-        sum = add_products(sum, codes, from.codes + j);
-      } else {
-        const std::int8_t* pair = from.codes + j / kCodeLanes * 2 * kCodeLanes + j % kCodeLanes;
-        sum = add_products(sum, vandq_u8(codes, vdupq_n_u8(15)), pair);
-        sum = add_products(sum, vshrq_n_u8(codes, 4), pair + kCodeLanes);
-      }
+      const std::int8_t* const facing = Layout::facing(from.codes, j);
+      const auto add = [&]<std::size_t... parts>(std::index_sequence<parts...>) {
+        ((sum = add_products(sum, part_of<bits, parts>(codes), facing + parts * kCodeLanes)), ...);
+      };
+      add(std::make_index_sequence<Layout::kPerByte>{});
     }
     scores[i] = score_of_sum(from, vaddvq_s32(sum));
   }
@@ -236,17 +256,17 @@ void score_codes(const void* query, const void* rows, std::size_t width, const V
 }  // namespace neon
 #endif
 
-template <Packing packing>
+template <unsigned bits>
 ScoreRows code_kernel(std::string_view level) {
 #if defined(__x86_64__)
   if (level == "avx512") {
-    return processor().has_vnni ? avx512::score_codes<packing> : avx2::score_codes<packing>;
+    return processor().has_vnni ? avx512::score_codes<bits> : avx2::score_codes<bits>;
   }
-  if (level == "avx2") return avx2::score_codes<packing>;
+  if (level == "avx2") return avx2::score_codes<bits>;
 #elif defined(__aarch64__)
-  if (level == "neon") return neon::score_codes<packing>;
+  if (level == "neon") return neon::score_codes<bits>;
 #endif
-  return portable::score_codes<packing>;
+  return portable::score_codes<bits>;
 }
 
 }  // namespace l2route

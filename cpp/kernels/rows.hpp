@@ -15,16 +15,8 @@ namespace l2route {
 inline constexpr std::size_t kShortRow = 2 * kCacheLine;  // bytes
 
 inline std::size_t row_bytes(Element element, std::size_t width) {
-  switch (element) {
-    case Element::single:
-      return width * sizeof(float);
-    case Element::half:
-      return width * sizeof(Half);
-    case Element::code:
-      return code_bytes(Packing::one, width);
-    default:
-      return code_bytes(Packing::two, width);
-  }
+  if (is_code(element)) return width * code_bits(element) / 8;
+  return width * (element == Element::half ? sizeof(Half) : sizeof(float));
 }
 
 // Padded rows with the kernels that score them and add them up.
@@ -65,11 +57,14 @@ inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Elemen
   rows.kind = kind;
   const bool is_l2 = kind == ScoreKind::l2;
   if (element == Element::code) {
-    rows.score = code_kernel<Packing::one>(level);
-    rows.score_block = code_block_kernel<Packing::one>(level);
+    rows.score = code_kernel<8>(level);
+    rows.score_block = code_block_kernel<8>(level);
   } else if (element == Element::half_code) {
-    rows.score = code_kernel<Packing::two>(level);
-    rows.score_block = code_block_kernel<Packing::two>(level);
+    rows.score = code_kernel<4>(level);
+    rows.score_block = code_block_kernel<4>(level);
+  } else if (element == Element::quarter_code) {
+    rows.score = code_kernel<2>(level);
+    rows.score_block = code_block_kernel<2>(level);
   } else if (element == Element::half) {
     rows.score = is_l2 ? float_kernel<ScoreKind::l2, Half>(level)
                        : float_kernel<ScoreKind::inner_product, Half>(level);

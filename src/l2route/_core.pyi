@@ -44,6 +44,9 @@ class Rows:
     def scores(self, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
         """Score all rows against a padded query [width]; smaller is nearer."""
 
+    def scores_at(self, query: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+        """The same of the rows of these numbers [n], prefetched in blocks."""
+
 def tree_parents(graph: Graph, labels: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> NDArray[numpy.int32]:
     """
     A parent of every vertex that lists it [n], -1 for roots: a tree from the entries. Vertices labelled -1 need not be reachable.

@@ -246,7 +246,7 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         is the original one. With validation queries, `info` reports the loss of recall.
 
         Args:
-            routing: int4, int8 or float16 for routing vectors; None leaves them.
+            routing: int2, int4, int8 or float16 for routing vectors; None leaves them.
             vectors: float16 for the original vectors, by which answers are reranked; distances
                 are then those of the rounded vectors. None leaves them.
             space: name of the space to compress; by default the last of `spaces`.

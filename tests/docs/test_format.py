@@ -58,6 +58,11 @@ def learned() -> l2route.RoutingIndex:
     return made
 
 
+def built() -> l2route.RoutingIndex:
+    """An index with the report of its build."""
+    return l2route.build(VECTORS, LOG, k=K, minutes=0)[0]
+
+
 MADE: dict[str, Make] = {
     "l2": plain("l2"),
     "ip": plain("ip"),
@@ -156,7 +161,7 @@ def keys_in(value: object) -> Iterator[str]:
 def test_every_key_is_in_the_specification(tmp_path: Path) -> None:
     """Every key of meta.json, and every array, is named in docs/format.md."""
     metas = []
-    for i, make in enumerate((MADE["hnsw"], MADE["int8"], learned)):
+    for i, make in enumerate((MADE["hnsw"], MADE["int8"], learned, built)):
         index = make()
         index.name(l2route.Labels.of(["a name"]))
         index.save(tmp_path / str(i))
@@ -166,5 +171,6 @@ def test_every_key_is_in_the_specification(tmp_path: Path) -> None:
     golden = [json.loads(path.read_text()) for path in ROOT.glob("tests/golden/*/meta.json")]
     found = {key for meta in (*metas, *golden) for key in keys_in(meta)}
     expected = {"living", "parts", "gain", "settings", "space{i}_filter_axes", "names_text"}
+    expected |= {"report", "measuring_seconds", "worst_recall"}
     assert expected <= found
     assert {key for key in found if f"`{key}`" not in SPECIFICATION} == set()

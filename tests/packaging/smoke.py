@@ -44,7 +44,7 @@ def check_recall(found: NDArray[np.int64], true: NDArray[np.int64], what: str) -
 def check_levels(index: l2route.RoutingIndex, queries: NDArray[np.float32]) -> None:
     """Every level of this machine finds the neighbours, with floats, half floats and codes."""
     true = nearest(index.vectors(index.ids), queries)
-    for kind in (None, "float16", "int8", "int4"):
+    for kind in (None, "float16", "int8", "int4", "int2"):
         copy = l2route.RoutingIndex(index.base, index.graph)
         if kind is not None:
             copy.compress(kind)

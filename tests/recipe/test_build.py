@@ -15,6 +15,7 @@ import l2route
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.recipe.report import BuildReport
+from l2route.recipe.timing import Timed
 from l2route.search import calibrate
 from l2route.search.validation import CalibrationWarning
 
@@ -131,10 +132,11 @@ def test_what_is_not_learned_leaves_all_queries_to_measure_on() -> None:
     index, report = l2route.build(draw(500), draw(240, seed=1), minutes=0.02)
     assert report.learned is not None
     n_held_out = report.learned.n_choosing + report.learned.n_confirming
+    is_learned = note_of(report, "learn").endswith(": kept")
     is_refined = any(note_of(report, step).endswith(": kept") for step in ("edges", "entries"))
-    assert report.n_measured == (n_held_out if report.learned.is_better or is_refined else 240)
-    assert ("learned" in index.spaces[-1].name) == report.learned.is_better
-    assert str(report.learned) == note_of(report, "learn")
+    assert report.n_measured == (n_held_out if is_learned or is_refined else 240)
+    assert note_of(report, "learn").startswith(report.learned.figures)
+    assert ("learned" in index.spaces[-1].name) == is_learned
     _, report = l2route.build(draw(500), draw(240, seed=1), minutes=0)
     assert report.learned is None
     assert "0 minutes" in note_of(report, "learn")
@@ -298,17 +300,19 @@ def test_it_learns_when_walks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """With queries beside those that validate a rule is learned; the report has the worst 5%."""
     monkeypatch.setattr("l2route.recipe.builder.N_KEPT", 200)
     monkeypatch.setattr(l2route.RoutingIndex, "learn", lambda *_, **__: pytest.fail("too long"))
-    monkeypatch.setattr("l2route.recipe.builder.Builder._learn", lambda *_: "skipped")
-    base = draw(1500)
-    index, report = l2route.build(base, draw(750, seed=1), minutes=0.01, recall=0.9)
-    assert index.info()["rules"] == [{"space": "original-int8", "k": 10}]
+    monkeypatch.setattr("l2route.recipe.builder.Builder._learn", lambda _, index: index)
+    monkeypatch.setattr("l2route.recipe.builder.compare", lambda *_: Timed(1.1))
+    monkeypatch.setattr("l2route.state.log_refining.speedup", lambda *_: 1.1)
+    base, log = draw(3000), draw(1500, seed=1)
+    index, report = l2route.build(base, log, minutes=0.01, routing="float32")
+    assert index.info()["rules"] == [{"space": "original", "k": 10}]
     assert "learned rule" in note_of(report, "stop")
     cost = report.steps[-1].cost
     assert cost is not None
     assert 0 < cost.worst_recall <= cost.recall
     assert "worst 5%" in str(report)
     assert "below 0.8 for" in str(report)
-    assert recall_of(index, base, "l2", 10, 0.9) == pytest.approx(0.9, abs=0.05)
+    assert recall_of(index, base, "l2", 10, 0.95) == pytest.approx(0.95, abs=0.03)
 
 
 def test_costs_of_all_steps_are_of_the_recall() -> None:

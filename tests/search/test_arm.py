@@ -80,7 +80,7 @@ def test_every_half_float_is_read_on_arm(processor: Processor) -> None:
     np.testing.assert_array_equal(emulated(processor, "ip float16", one, rows), expected)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @given(dim=st.integers(1, 300), seed=st.integers(0, 2**32 - 1), extreme=st.booleans())
 def test_codes_are_scored_on_arm(
     processor: Processor, bits: int, dim: int, seed: int, extreme: bool
@@ -93,6 +93,6 @@ def test_codes_are_scored_on_arm(
     query = rng.integers(-127, 128, width, dtype=np.int8)
     if extreme:
         query[:] = rng.choice([-127, 127])
-    kernel = "ip half codes" if bits == 4 else "ip codes"
+    kernel = {2: "ip quarter codes", 4: "ip half codes", 8: "ip codes"}[bits]
     expected = -(codes.astype(np.int64) @ query[:dim].astype(np.int64))
     np.testing.assert_array_equal(emulated(processor, kernel, query, rows), expected)

@@ -72,7 +72,7 @@ def code_scores(
     return shift - (codes.astype(np.int64) @ rounded.astype(np.int64)) * (largest / 127)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("simd", SIMD_LEVELS)
 @given(
     dim=st.integers(1, 300),
@@ -97,7 +97,7 @@ def test_scores_of_codes_equal_their_twin(
     np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=2e-5 * dim)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @given(dim=st.integers(1, 300), seed=st.integers(0, 999))
 def test_kernels_of_codes_agree_to_the_last_bit(bits: int, dim: int, seed: int) -> None:
     """All kernels give the same scores of codes, bit by bit."""
@@ -149,7 +149,7 @@ def test_rows_that_no_kernel_reads_are_refused(
         _core.Rows(rows, scorer, offset=scale, scale=scale)
 
 
-@pytest.mark.parametrize(("bits", "compression"), [(4, "int4"), (8, "int8")])
+@pytest.mark.parametrize(("bits", "compression"), [(2, "int2"), (4, "int4"), (8, "int8")])
 def test_codes_of_too_many_dimensions_are_refused(bits: int, compression: Any) -> None:
     """Codes are scored correctly up to the largest dimension, and refused beyond it."""
     most, largest = MAX_CODED_DIMS[bits], LARGEST_CODES[bits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from l2route.search.codes import (
     Compression,
     centred,
     compress_space,
+    decode_rows,
     encode,
     fit_codes,
     to_float16,
 )
-from l2route.search.encode import encode_space
+from l2route.search.encode import encode_space, encode_vertices
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace, original_space, pca_space
@@ -55,7 +57,7 @@ def test_codes_stand_for_their_values(
 ) -> None:
     """Decoded values are within half a step of the values, clipped to the quantiles."""
     vectors = np.random.default_rng(seed).normal(mean, spread, (n, dim)).astype(np.float32)
-    for bits in (4, 8):
+    for bits in (2, 4, 8):
         codes = fit_codes(vectors, bits)
         numbers = encode(vectors, codes)
         ends = np.quantile(vectors, [CLIPPED[bits], 1 - CLIPPED[bits]], axis=0)
@@ -107,7 +109,10 @@ def test_codes_are_exact_far_from_the_origin(compression: Compression, offset: f
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
-    """Exhaustive searches before and after compression share over 96 of the first 100 answers."""
+    """Exhaustive searches before and after compression share most of the first 100 answers.
+
+    Measured: at least 93.3 with two bits, 97 with four or more.
+    """
     base = BaseVectors.of(VECTORS, metric)  # type: ignore[arg-type] # parametrized
     index = RoutingIndex.build(VECTORS, metric, degree=8, ef_construction=40)
     biased = RoutingSpace(base.rows, DIM, "ip", None, np.linspace(-1, 1, N, dtype=np.float32))
@@ -119,7 +124,7 @@ def test_a_compressed_space_ranks_alike(compression: str, metric: str) -> None:
             searcher = Searcher(index.graph, each, base)
             ids = searcher.search(QUERIES, 100, limits=Limits(ef=N, rerank=100)).ids
             found.append(ids)
-        assert n_shared(*found) > 96
+        assert n_shared(*found) > (91 if compression == "int2" else 96)
 
 
 @pytest.mark.parametrize("compression", ["int4", "int8"])
@@ -139,8 +144,9 @@ def test_a_space_is_compressed_once() -> None:
     space = original_space(BaseVectors.of(VECTORS, "l2"))
     with pytest.raises(ValueError, match="expected a space of float32, got uint8"):
         compress_space(compress_space(space, "int8"), "int8")
-    with pytest.raises(ValueError, match="expected compression int4, int8, float16, got 'int2'"):
-        compress_space(space, "int2")  # type: ignore[arg-type] # on purpose
+    expected = "expected compression int2, int4, int8, float16, got 'int3'"
+    with pytest.raises(ValueError, match=expected):
+        compress_space(space, "int3")  # type: ignore[arg-type] # on purpose
     with pytest.raises(ValueError, match="expected values that a half float can hold, got 70000"):
         to_float16(BaseVectors.of(np.full((3, 2), 7e4), "l2"))
 
@@ -180,7 +186,9 @@ def test_a_compressed_space_takes_the_place_of_its_source() -> None:
     (loss,) = index.info()["losses"]  # losses measured with other vectors are dropped
     assert loss["space"] == index.spaces[-1].name
     assert loss["before"] >= loss["after"] - 0.01 > 0.5
-    with pytest.raises(ValueError, match="expected routing int4, int8 or float16 to be inlined"):
+    with pytest.raises(
+        ValueError, match="expected routing int2, int4, int8 or float16 to be inlined"
+    ):
         index.compress(None, inlined=True)
     with pytest.raises(ValueError, match="expected vectors float16 or None, got 'int8'"):
         index.compress(vectors="int8")  # type: ignore[arg-type] # on purpose
@@ -205,13 +213,16 @@ def test_distances_of_halved_vectors_are_theirs() -> None:
     np.testing.assert_allclose(found.distances, expected, rtol=1e-4)
 
 
-def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
-    """A loaded index of 4-bit codes answers like the saved one."""
+@pytest.mark.parametrize(("compression", "dim", "bits"), [("int4", 128, 4), ("int2", 256, 2)])
+def test_codes_of_few_bits_are_saved(
+    compression: Compression, dim: int, bits: int, tmp_path: Path
+) -> None:
+    """A loaded index of codes of 4 or 2 bits answers like the saved one."""
     index = built()
-    index.compress("int4", vectors="float16")
+    index.compress(compression, vectors="float16")
     space = index.spaces[-1]
     assert space.codes is not None
-    assert (space.dim, space.codes.bits, space.rows.shape[1]) == (128, 4, 64)
+    assert (space.dim, space.codes.bits, space.rows.shape[1]) == (dim, bits, 64)
     index.save(tmp_path / "index")
     again = load(tmp_path / "index")
     for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}):
@@ -219,6 +230,46 @@ def test_codes_of_four_bits_are_saved(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a.ids, b.ids)
         np.testing.assert_array_equal(a.n_computed, b.n_computed)
     assert again.info() == index.info()
+
+
+@pytest.mark.parametrize("compression", ["int2", "int4"])
+def test_corrections_mend_the_ranking(compression: Compression) -> None:
+    """Of vectors and queries alike, corrected biases rank more of the ten nearest first.
+
+    Measured: 7.6 to 7.9 of ten with two bits, 9.3 to 9.4 with four.
+    """
+    rng = np.random.default_rng(0)
+    base = BaseVectors.of(rng.normal(size=(2000, 64)) * rng.uniform(0.5, 2, (2000, 1)), "l2")
+    queries = base.vectors()[:200] + rng.normal(size=(200, 64)).astype(np.float32) / 2
+    space = compress_space(original_space(base), compression)
+    centre, rotation, by_bias = space.centre, space.rotation, space.bias
+    assert centre is not None
+    assert rotation is not None
+    assert by_bias is not None
+    vectors = rotation(base.vectors()) - centre
+    plain = replace(space, bias=(-0.5 * np.square(vectors).sum(axis=1)).astype(np.float32))
+    nearest = np.argsort(
+        np.square(queries[:, None] - base.vectors()[None]).sum(axis=2), axis=1, kind="stable"
+    )[:, :10]
+    found = [
+        np.argsort(
+            -(rotation(queries) - centre) @ decode_rows(each).T - each.bias, axis=1, kind="stable"
+        )[:, :10]
+        for each in (plain, space)
+    ]
+    shares = [n_shared(each, nearest) for each in found]
+    assert shares[1] > shares[0] + 0.05
+
+
+def test_a_vector_far_outside_is_not_near() -> None:
+    """A correction is bounded: a vector far beyond the range of codes stays far from queries."""
+    vectors = np.concatenate([VECTORS, np.full((1, DIM), 1e3, np.float32)])
+    space = compress_space(original_space(BaseVectors.of(VECTORS, "l2")), "int2")
+    outside = BaseVectors.of(vectors, "l2")
+    nowhere = np.full((N + 1, 1), -1, np.int32)
+    _, bias = encode_vertices(space, outside, nowhere, np.arange(N + 1))
+    assert bias is not None
+    assert bias[-1] < 100 * bias[:-1].min() < 0
 
 
 def test_slack_means_the_same_in_codes() -> None:
@@ -247,7 +298,7 @@ def test_codes_beside_each_other_change_nothing_but_the_memory(
     near.save(tmp_path / "near")
     loaded = load(tmp_path / "near")
     for other in (near, loaded):
-        for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}, {"budget": 250, "ef": 9}):
+        for limit in ({"ef": 20}, {"slack": 0.2}, {"budget": 400}, {"budget": 500, "ef": 9}):
             a = plain.search(QUERIES, 5, trace=True, **limit)
             b = other.search(QUERIES, 5, trace=True, **limit)
             np.testing.assert_array_equal(a.ids, b.ids)

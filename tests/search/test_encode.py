@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from encoding import assert_rows_of, random_filter
 from l2route.data.vectors import METRICS, Metric
 from l2route.search.base import BaseVectors
-from l2route.search.codes import COMPRESSIONS, Compression, compress_space, decode_rows, to_float16
+from l2route.search.codes import (
+    COMPRESSIONS,
+    LARGEST_CODES,
+    Compression,
+    compress_space,
+    decode_rows,
+    to_float16,
+)
 from l2route.search.encode import check_encodes, encode_vertices
 from l2route.search.space import RoutingSpace, original_space, pca_space
 from l2route.search.surroundings import neighborhood_means
@@ -61,16 +68,16 @@ def test_rows_of_half_floats_are_kept() -> None:
     assert bias is None
 
 
-@pytest.mark.parametrize("compression", ["int8", "int4"])
+@pytest.mark.parametrize("compression", ["int8", "int4", "int2"])
 def test_values_out_of_range_are_clipped(compression: Compression) -> None:
     """A vector far outside gets the outermost codes, in all of its dimensions."""
     base = drawn(0, 200, 6, "l2")
     space = compress_space(original_space(base), compression)
     assert space.codes is not None
-    far = BaseVectors.of(np.full((1, 6), 1e6), "l2")
+    far = BaseVectors.of(1e6 * np.random.default_rng(0).normal(size=(1, 6)), "l2")
     rows, _ = encode_vertices(space, far, NOWHERE, np.arange(1))
     decoded = decode_rows(replace(space, rows=rows, bias=None))[0]
-    largest = 15 if compression == "int4" else 127
+    largest = LARGEST_CODES[space.codes.bits]
     ends = np.stack([space.codes.offset, space.codes.offset + largest * space.codes.scale])
     assert (np.abs(decoded - ends).min(axis=0) <= 1e-5 * np.abs(ends).max()).all()
 

@@ -52,7 +52,7 @@ def test_scores_that_cannot_be_distances_are_not_exact() -> None:
     base = BaseVectors.of(VECTORS, "l2")
     exact = original_space(base)
     ones = np.ones(base.dim, np.float32)
-    message = "expected an exact space without query matrix, centre, bias and codes"
+    message = "expected an exact space without query matrix, rotation, centre, bias and codes"
     with pytest.raises(ValueError, match=message):
         replace(exact, bias=np.zeros(len(VECTORS), np.float32))
     with pytest.raises(ValueError, match=message):
@@ -84,7 +84,7 @@ def test_spaces_of_codes_are_checked() -> None:
     expected = r"expected offset and scale \[5\], got \(5,\) and \(4,\)"
     with pytest.raises(ValueError, match=expected):
         RoutingSpace(rows, 5, "ip", codes=Codes(8, ones, ones[:4]))
-    with pytest.raises(ValueError, match="expected codes of 4 or 8 bits, got 3"):
+    with pytest.raises(ValueError, match="expected codes of 2, 4 or 8 bits, got 3"):
         Codes(3, ones, ones)
     with pytest.raises(ValueError, match=r"expected rows \[4, 128\], got \(4, 64\)"):
         RoutingSpace(rows, 200, "ip", codes=Codes(4, ones.repeat(40), ones.repeat(40)))

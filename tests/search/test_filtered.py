@@ -231,7 +231,7 @@ def test_sieves_give_up_where_nothing_near_passes() -> None:
 
 
 @pytest.mark.parametrize("simd", _core.simd_levels())
-@pytest.mark.parametrize("element", ["float32", "float16", "int8", "int4"])
+@pytest.mark.parametrize("element", ["float32", "float16", "int8", "int4", "int2"])
 @pytest.mark.parametrize("metric", ["l2", "ip", "cosine"])
 def test_scans_together_equal_scans_alone(simd: str, element: str, metric: Metric) -> None:
     """Queries that scan the same rows get the answers of separate scans, to the last bit."""

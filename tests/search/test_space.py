@@ -69,10 +69,10 @@ def test_spaces_and_searchers_refuse_what_does_not_fit(small_world: SmallWorld) 
     with pytest.raises(ValueError, match="routing vectors and vectors, one per vertex"):
         Searcher(graph, space, BaseVectors.of(base.vectors()[:5], "l2"))
     wrong_matrix = RoutingSpace(base.rows, 12, "ip", np.zeros((12, 5), np.float32))
-    with pytest.raises(ValueError, match=r"expected a query matrix \[\*, 12\]"):
+    with pytest.raises(ValueError, match=r"for queries of 12 dimensions, got .* of 5"):
         Searcher(graph, wrong_matrix, base)
     no_matrix = RoutingSpace(np.zeros((1000, padded_dim(3)), np.float32), 3, "ip")
-    with pytest.raises(ValueError, match=r"expected a query matrix \[3, 12\], got none"):
+    with pytest.raises(ValueError, match=r"for queries of 12 dimensions, got .* of 3"):
         Searcher(graph, no_matrix, base)
     with pytest.raises(ValueError, match=r"expected a PCA dimension in \[1, 12\), got 12"):
         pca_space(base, 12)

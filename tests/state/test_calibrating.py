@@ -134,6 +134,19 @@ def test_changes_of_graph_and_space_drop_rules(index: RoutingIndex) -> None:
     assert index.info()["rules"] == []
 
 
+def test_what_was_learned_can_be_forgotten(index: RoutingIndex) -> None:
+    """A rule is dropped with the settings of its space and k, and with no others."""
+    index.setting(0.8, K, space="original")
+    index.forget_stopping(K + 1)
+    assert index.info()["rules"] != []
+    index.forget_stopping(K)
+    assert index.info()["rules"] == []
+    assert [each["space"] for each in index.info()["settings"]] == ["original"]
+    assert index.setting(0.8, K, guarantee="p95").threshold is None
+    with pytest.raises(ValueError, match="expected a space of"):
+        index.forget_stopping(K, space="none")
+
+
 def test_validation_queries_are_not_learned_from() -> None:
     """Queries that validate are left out of what is learned from."""
     index = RoutingIndex.build(BASE, degree=8, ef_construction=40)

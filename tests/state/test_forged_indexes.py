@@ -32,7 +32,7 @@ SPARE_NAMES = [
     *("labels", "layer0_vertices", "layer0_neighbors"),
     *("validation_queries", "validation_neighbors"),
     *(f"space{i}_{part}" for i in (0, 1, 2) for part in ("rows", "bias")),
-    *(f"space{i}_{part}" for i in (0, 1) for part in ("matrix", "lowest", "steps")),
+    *(f"space{i}_{part}" for i in (0, 1) for part in ("matrix", "signs", "lowest", "steps")),
 ]
 
 
@@ -119,7 +119,7 @@ def edit_meta(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
 def turn_into_codes(meta: dict[str, Any], arrays: Arrays, rng: random.Random) -> None:
     """Declare a space to have codes, or codes of other bits and dimension."""
     space = rng.choice(meta["spaces"]) if meta["spaces"] else {}
-    space.update(code_bits=rng.choice([4, 8]), scorer=rng.choice(["ip", "l2"]))
+    space.update(code_bits=rng.choice([2, 4, 8]), scorer=rng.choice(["ip", "l2"]))
     space.update(inlined=rng.random() < 0.5, dim=rng.choice([1, 5, 12, 16, 64, 128]))
     if "space0_rows" in arrays and rng.random() < 0.5:
         width = rng.choice([32, 64, 128])

@@ -127,7 +127,8 @@ def set_values(files: Files, rng: random.Random) -> None:
     wild = rng.choice([wild, range(N)])
     with np.errstate(over="ignore"):  # 3e38 overflows float16
         for _ in range(rng.choice([1, 1, 3, 10])):
-            array.flat[rng.randrange(array.size)] = rng.choice(wild)
+            value = np.array(rng.choice(wild)).astype(array.dtype)
+            array.flat[rng.randrange(array.size)] = value
     files[name] = array_file(array)
 
 

@@ -18,6 +18,7 @@ from l2route.cli.export import export
 from l2route.cli.learn import learn
 from l2route.cli.maintain import calibrate, compress, info, refine, renumber
 from l2route.cli.query import evaluate, search
+from l2route.cli.report import report
 from l2route.cli.serve import serve
 
 app = typer.Typer(
@@ -64,7 +65,7 @@ for command in (
     compare,
     paper.reproduce,
     paper.progress,
-    paper.report,
+    report,
     datasets,
 ):
     app.command()(command)

@@ -70,7 +70,7 @@ def build(
     ] = None,
     routing: Annotated[
         Routing | None,
-        typer.Option(help="Routing vectors: int4, int8 (default), float16 or float32."),
+        typer.Option(help="Routing vectors: auto (default), int2, int4, int8, float16 or float32."),
     ] = None,
     graph: Annotated[
         GraphKind, typer.Option(help="l2route, nsw, hnsw, nsg, knn or approximate-knn.")
@@ -188,7 +188,10 @@ def _build_served(
         index, report = follow(recipe, vectors, log, ids=ids, progress=progress, on_event=on_event)
     index.name(names)
     index.save(out)
-    print(json.dumps(report.facts() | {"index": index.info()}) if as_json else report)
+    if as_json:
+        print(json.dumps(report.facts() | {"index": index.info()}))
+    else:
+        print(f"{report}\nthe same as a picture: l2route report {shlex.quote(str(out))}")
     _warn_of_graph(index, out)
 
 

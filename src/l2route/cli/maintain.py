@@ -144,7 +144,7 @@ def compress(
     index: Index,
     routing: Annotated[
         Literal[Compression, "none"],
-        typer.Option(help="int4, int8 or float16 for routing vectors, or none."),
+        typer.Option(help="int2, int4, int8 or float16 for routing vectors, or none."),
     ] = "int8",
     vectors: Annotated[
         Literal["float16"] | None,

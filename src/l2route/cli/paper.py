@@ -1,4 +1,4 @@
-"""The commands that repeat the paper: `reproduce`, `progress` and `report`."""
+"""The commands that repeat the paper: `reproduce` and `progress`."""
 
 import shlex
 import subprocess
@@ -14,7 +14,6 @@ from rich.console import Console
 
 from l2route.cli.progress import bar
 from l2route.extras import install
-from l2route.files.atomic import replace_text
 from l2route.reproduce.plan import EXPERIMENTS, TOY_PICTURE
 
 if TYPE_CHECKING:
@@ -75,29 +74,6 @@ def progress(run: Run) -> None:
         interrupted = "interrupted; the same command resumes it"
         since_when = f"{_duration(since)} ago" if store.is_locked() else interrupted
         print(f"{facts['now']} ({since_when})")
-
-
-def report(
-    run: Run,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="HTML file; RUN/report.html by default.")
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(help="File to write the tables to as Markdown.")
-    ] = None,
-) -> None:
-    """Write a page of a run's results beside the paper's; nothing is run."""
-    from l2route.reproduce.page import write_page
-    from l2route.reproduce.store import Store
-    from l2route.reproduce.summary import as_markdown, summarize
-
-    store = Store(run)
-    tables = summarize(store)
-    target = run / "report.html" if out is None else out
-    write_page(tables, store, target)
-    if markdown is not None:
-        replace_text(markdown, as_markdown(tables, store))
-    print(target)
 
 
 def _check(name: str, files: Sequence[Path], minutes: float | None) -> None:

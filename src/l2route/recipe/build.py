@@ -24,7 +24,7 @@ def build(
     metric: Metric = "l2",
     k: int = 10,
     recall: float = 0.95,
-    routing: Routing = "int8",
+    routing: Routing = "auto",
     minutes: float = 5.0,
     dim: int | None = None,
     graph: GraphKind = "l2route",
@@ -44,8 +44,9 @@ def build(
     renumbered and compressed, when walks end is learned too, and the cheapest setting that reaches
     the recall is found and kept. The learned space is kept only if it is better with a confidence
     of 99%. Compressed vectors are kept only if queries then reach the recall and read fewer bytes;
-    otherwise larger element types are tried. The report has the time, the memory and the search
-    cost of each step.
+    otherwise larger element types are tried. Whatever is learned is kept only if validation queries
+    take no longer with it. The report has the time, the memory and the search cost of each step,
+    and is a picture too; the index keeps it.
 
     With fewer than 200 distinct queries nothing is learned: all of them are needed for measuring.
     Without queries nothing is learned either, and the setting is measured on up to 1,000 base
@@ -57,8 +58,9 @@ def build(
         metric: l2, ip or cosine.
         k: answers per query, at most 100 and at most n.
         recall: recall@k to reach.
-        routing: element type of routing vectors: int4, int8, float16 or float32. Unless it is
-            float32, the original vectors are stored as float16.
+        routing: element type of routing vectors: int2, int4, int8, float16 or float32, or auto for
+            the codes by which validation queries are fastest, also of fewer dimensions fitted to
+            the log. Unless it is float32, the original vectors are stored as float16.
         minutes: time limit of what is learned from the log; 0 to learn nothing. Half of it or more
             is for a routing space.
         dim: dimension of learned routing vectors; the original one if not given.
@@ -132,6 +134,7 @@ def follow(
         progress=progress,
     )
     report = builder.report(index)
+    index.keep_build_record(report.record())
     if labels is not None:
         rows = index.labels  # renumbered
         index.relabel(labels if rows is None else labels[rows])

@@ -6,27 +6,27 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.metrics import RecallSpread
 from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
-from l2route.recipe.report import BuildReport, Cost, Step
-from l2route.recipe.steps import ROUTINGS, Recipe, Routing, StepProgress, named
-from l2route.rewiring.remove import remove_vertices
-from l2route.search.base import BaseVectors
+from l2route.recipe.coding import Coder, coded, without_held_out
+from l2route.recipe.measuring import Judge, hold_out, measure
+from l2route.recipe.measuring import Reached as _Reached
+from l2route.recipe.measuring import Refused as _Refused
+from l2route.recipe.outcome import Cost, Decision, Step
+from l2route.recipe.report import BuildReport
+from l2route.recipe.steps import Recipe, StepProgress, named
+from l2route.recipe.timing import Chain, compare, with_setting
 from l2route.search.calibrate import OutOfReachError
-from l2route.search.codes import Compression
-from l2route.search.cost import bytes_read
-from l2route.search.setting import Setting
 from l2route.search.stopping import FEW_WALKS
-from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, Validation, doubts
+from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, doubts
 from l2route.state.log_refining import LogRefiner
 
 if TYPE_CHECKING:  # serving never imports torch
@@ -35,33 +35,10 @@ if TYPE_CHECKING:  # serving never imports torch
 
 N_HELD_OUT = 1000
 """Base vectors held out as queries if there is no query log; at most a tenth of all vectors."""
-LOST_TO_ROUNDING = 0.005
-"""Recall, by distances between the original vectors, that rounding to float16 may lose."""
 LEAST_LEFT = 0.5
 """Share of the time limit that is for learning a space, however long edges and entries took."""
 PLAIN_STEPS = ("build", "refine", "edges", "entries")
 """Steps after which the index has no other space than the original one."""
-N_TIMED = 3
-"""Number of timed passes over the validation queries; the fastest counts."""
-
-Half = Literal["float16"]
-Judge = Callable[[NDArray[np.int64]], NDArray[np.float64]]
-"""Recall@k of each query, of answers by row number [n_queries, k]."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """The cheapest setting that reaches the recall, and its search cost."""
-
-    setting: Setting
-    cost: Cost
-
-
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """Why no setting reaches the recall, or why a compression is not used."""
-
-    reason: str
 
 
 class Builder:
@@ -89,8 +66,12 @@ class Builder:
         self.learned: Report | None = None
         self.steps: list[Step] = []
         self._notes: dict[str, str] = {}
+        self._decisions: dict[str, Decision] = {}
+        self._ratios: dict[str, float | None] = {}  # speeds that decided
         self._unmeasured: list[tuple[Step, Graph]] = []
         self._judge: Judge | None = None
+        self._chain = Chain(recipe)
+        self._measured: RoutingIndex | None = None  # the index after the last step, if measured
         self._outcome: _Reached | _Refused = _Refused("nothing was measured")
         self._n_measured = 0
         self._doubts: list[str] = []
@@ -104,7 +85,11 @@ class Builder:
         """Add edges and entry points from the log, if it is long enough and if they pay."""
         recipe = self.recipe
         self._began = time.perf_counter()
-        if self._reason_to_skip() is not None:
+        reason = self._reason_to_skip()
+        if reason is not None:
+            for step in ("edges", "entries"):
+                self._note(step, "skipped", reason)
+                yield step, index
             return
         refiner = LogRefiner(
             index.base,
@@ -120,18 +105,20 @@ class Builder:
         graph, space = index.graph, index.spaces[-1]
         for step, change in (("edges", refiner.with_edges), ("entries", refiner.with_entries)):
             graph = change(graph, space)
-            self._notes[step] = str(refiner.steps[-1])
-            self._is_refined = self._is_refined or refiner.steps[-1].is_kept
+            tried = refiner.steps[-1]
+            is_kept = tried.is_kept
+            self._note(step, "kept" if is_kept else "not kept", str(tried), tried.speedup)
+            self._is_refined = self._is_refined or is_kept
             if self._is_refined and len(refiner.split.spare) >= FEW_WALKS:
                 self._unseen = refiner.split.spare
             yield step, RoutingIndex(index.base, graph, validation=refiner.split.validation)
 
     def learn(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log if it is long enough, and choose the validation queries."""
-        self._notes["learn"] = self._learn(index)
+        index = self._learn(index)
         if self.distinct is None:
             return index
-        is_kept = self._is_refined or (self.learned is not None and self.learned.is_better)
+        is_kept = self._is_refined or self._decisions.get("learn") == "kept"
         kept = 0 if index.validation is None else len(index.validation.queries)
         if not is_kept and kept < min(N_KEPT, len(self.distinct)):
             order = np.random.default_rng(self.recipe.seed).permutation(len(self.distinct))
@@ -153,12 +140,13 @@ class Builder:
             )
         return None
 
-    def _learn(self, index: RoutingIndex) -> str:
-        """Learn in the time that is left, and return the note for the report."""
+    def _learn(self, index: RoutingIndex) -> RoutingIndex:
+        """Learn in the time that is left; keep what is better, and no slower by validation."""
         recipe = self.recipe
         reason = self._reason_to_skip()
         if reason is not None:
-            return reason
+            self._note("learn", "skipped", reason)
+            return index
         left = recipe.minutes - (time.perf_counter() - self._began) / 60
         try:
             self.learned = index.learn(
@@ -174,62 +162,51 @@ class Builder:
                 on_event=self.on_event,
             )
         except (OutOfReachError, ImportError) as error:
-            return f"skipped: {error}"
-        return str(self.learned)
+            self._note("learn", "skipped", f"skipped: {error}")
+            return index
+        if not self.learned.is_better:
+            self._note("learn", "not kept", str(self.learned))
+            return index
+        plain = RoutingIndex(index.base, index.graph, validation=index.validation)
+        with self._measuring():
+            timed = compare(plain, index, recipe)
+        self._note("learn", timed.decision, f"{self.learned.figures}, {timed}", timed.speedup)
+        return index if timed.is_kept else plain
+
+    def _note(self, step: str, decision: Decision, note: str, ratio: float | None = None) -> None:
+        self._decisions[step], self._notes[step], self._ratios[step] = decision, note, ratio
 
     def compress(self, index: RoutingIndex) -> RoutingIndex:
-        """Compress to the smallest element types, from `recipe.routing` up, that are accepted."""
-        before, rejected = self._outcome, list[str]()
-        for routing, vectors in _candidates(self.recipe.routing):
-            with self._measuring():
-                outcome = self._try_compression(index, routing, vectors, before)
-            types = f"{routing} routing vectors and {vectors or 'float32'} original vectors"
-            if isinstance(outcome, _Reached):
-                index.compress(routing, vectors=vectors)  # `_judge` is by the vectors before
-                self._outcome = outcome
-                self._notes["compress"] = "; ".join([*rejected, f"{types}: kept"])
-                break
-            rejected.append(f"{types}: {outcome.reason}")
-        else:
-            self._notes["compress"] = "; ".join([*rejected, "vectors stay float32"])
+        """Compress to the codes that serve fastest, or to the smallest from `recipe.routing` up."""
+        with self._measuring():
+            measured = self._index_to_measure(index, index.graph)
+            if measured is None:
+                self._notes["compress"] = "there are too few vectors to measure the recall"
+                return index
+            queries = self._queries_to_project(index)
+            coder = Coder(self.recipe, measured, queries)
+            chosen = None if self.recipe.routing == "float32" else coder.choose(self._outcome)
+        if chosen is not None:
+            coding, self._outcome = chosen
+            index = coded(index, coding, queries)
+            self._judge = coder.judge  # by the vectors before
+        self._notes["compress"] = "; ".join(coder.notes) or "vectors stay float32"
         if isinstance(self._outcome, _Reached):
             index.keep(self._outcome.setting)
         return index
 
-    def _try_compression(
-        self,
-        index: RoutingIndex,
-        routing: Compression,
-        vectors: Half | None,
-        before: _Reached | _Refused,
-    ) -> _Reached | _Refused:
-        """Compress a copy; refuse it if it misses the recall or queries read no fewer bytes."""
-        measured = self._index_to_measure(index, index.graph)
-        if measured is None:
-            return _Refused("there are too few vectors to measure the recall")
-        validation = measured.validation
-        assert validation is not None
-        trial = RoutingIndex(measured.base, measured.graph, measured.spaces[1:], None, validation)
-        try:
-            trial.compress(routing, vectors=vectors)
-        except ValueError as error:  # values beyond half floats, dimensions beyond codes
-            return _Refused(f"not possible: {error}")
-        self._judge = validation.judge_each(measured.base, self.recipe.k)
-        outcome = self._measure(trial, self._judge)
-        if isinstance(outcome, _Refused):
-            return outcome
-        cost = outcome.cost
-        if cost.recall < self.recipe.recall - LOST_TO_ROUNDING:
-            return _Refused(f"rounding leaves a recall of {cost.recall:.4f}")
-        if isinstance(before, _Reached) and cost.bytes_read >= before.cost.bytes_read:
-            return _Refused(f"queries would read {cost.bytes_read:,.0f} bytes, no fewer")
-        return outcome
+    def _queries_to_project(self, index: RoutingIndex) -> NDArray[np.float32] | None:
+        """Queries of the log beside those that validate; None if there are too few."""
+        if self.distinct is None or index.validation is None or self._reason_to_skip() is not None:
+            return None
+        others = without_held_out(self.distinct, index.validation.queries)
+        return others if len(others) >= FEW_QUERIES else None
 
     def stop(self, index: RoutingIndex) -> RoutingIndex:
-        """Learn from the log when walks end, and use that if queries then read fewer bytes."""
+        """Learn from the log when walks end; keep it if it saves bytes, and no time is lost."""
         reason = self._reason_not_to_stop(index)
         if reason is not None:
-            self._notes["stop"] = f"skipped: {reason}"
+            self._note("stop", "skipped", f"skipped: {reason}")
             return index
         recipe, before = self.recipe, self._outcome
         assert index.validation is not None
@@ -238,12 +215,17 @@ class Builder:
         with self._measuring():
             by_rows = self._judge or index.validation.judge_each(index.base, recipe.k)
             outcome = self._measure(index, lambda ids: by_rows(index.rows_of(ids)))
-        if isinstance(outcome, _Reached) and outcome.setting.threshold is not None:
+            if isinstance(outcome, _Refused) or outcome.setting.threshold is None:
+                self._note("stop", "not kept", "by a learned rule queries read no fewer bytes")
+            else:
+                timed = compare(with_setting(index, before.setting), index, recipe)
+                note = f"walks end by a learned rule, {timed}"
+                self._note("stop", timed.decision, note, timed.speedup)
+        if self._decisions["stop"] == "kept":
             self._outcome = outcome
-            self._notes["stop"] = "walks end by a learned rule: kept"
         else:
+            index.forget_stopping(recipe.k)
             index.keep(before.setting)
-            self._notes["stop"] = "queries by a learned rule would read no fewer bytes"
         return index
 
     def _reason_not_to_stop(self, index: RoutingIndex) -> str | None:
@@ -265,56 +247,49 @@ class Builder:
 
     def watch(self, step: str, seconds: float, index: RoutingIndex) -> None:
         """Record a step. The first are measured after learning, which chooses the queries."""
-        own = seconds - (self._measuring_seconds - self._deducted_seconds)
+        own = max(0.0, seconds - (self._measuring_seconds - self._deducted_seconds))
         size = index.n_bytes / len(index)
-        self._unmeasured.append((Step(step, own, size, None, self._notes.get(step)), index.graph))
+        done = Step(step, own, size, None, self._notes.get(step), self._decision_of(step, index))
+        self._unmeasured.append((done, index.graph))
         if step in PLAIN_STEPS:
             return
         for done, graph in self._unmeasured:
             with self._measuring():
-                cost = self._cost_after(done.name, index, graph)
+                cost = self._cost_after(done, index, graph)
+                cost = self._chain.after(done, self._measured, cost, self._ratios.get(done.name))
             self.steps.append(replace(done, cost=cost))
         self._unmeasured, self._deducted_seconds = [], self._measuring_seconds
 
-    def _cost_after(self, step: str, index: RoutingIndex, graph: Graph) -> Cost | None:
+    def _decision_of(self, step: str, index: RoutingIndex) -> Decision:
+        """What became of a step; compression says it by the element types of the index."""
+        if step != "compress":
+            return self._decisions.get(step, "kept")
+        if any(space.rows.dtype != np.float32 for space in index.spaces):
+            return "kept"
+        return "skipped" if self.recipe.routing == "float32" else "not kept"
+
+    def _cost_after(self, step: Step, index: RoutingIndex, graph: Graph) -> Cost | None:
         """Search cost after a step; None if the recall is not measured or not reached."""
-        is_same = step == "learn" and (self.learned is None or not self.learned.is_better)
-        if step not in ("compress", "stop") and not is_same:
-            measured = self._index_to_measure(index, graph, is_plain=step in PLAIN_STEPS)
+        self._measured = None
+        if self.distinct is not None and step.name == "stop":
+            self._measured = index
+        elif self.distinct is not None and step.name == "compress":
+            if isinstance(self._outcome, _Reached):  # a copy, since the index learns when to stop
+                self._measured = with_setting(index, self._outcome.setting)
+        elif step.name not in ("compress", "stop") and step.decision == "kept":
+            measured = self._index_to_measure(index, graph, is_plain=step.name in PLAIN_STEPS)
             if measured is None:
                 return None
-            if step == "renumber" and isinstance(self._outcome, _Reached):
+            if step.name == "renumber" and isinstance(self._outcome, _Reached):
                 measured.keep(self._outcome.setting)  # renumbering changes no walk
             assert measured.validation is not None
             judge = measured.validation.judge_each(measured.base, self.recipe.k)
-            self._outcome = self._measure(measured, judge)
+            self._outcome, self._measured = self._measure(measured, judge), measured
         return self._outcome.cost if isinstance(self._outcome, _Reached) else None
 
     def _measure(self, index: RoutingIndex, judge: Judge) -> _Reached | _Refused:
         """Find the setting that reaches the recall, and measure its cost on one thread."""
-        recipe = self.recipe
-        assert index.validation is not None
-        queries = index.validation.queries
-        try:
-            setting = index.setting(recipe.recall, recipe.k, n_threads=recipe.n_threads)
-        except OutOfReachError as error:
-            return _Refused(str(error))
-        plan = index.plan(recipe.k, recall=recipe.recall, n_threads=1)
-        seconds = []
-        for _ in range(N_TIMED):
-            begin = time.perf_counter()
-            found = plan(queries)
-            seconds.append(time.perf_counter() - begin)
-        spread = RecallSpread.of(judge(found.ids))
-        cost = Cost(
-            recall=spread.mean,
-            worst_recall=spread.worst,
-            share_low=spread.share_low,
-            n_scored=float(found.n_routing.mean()),
-            bytes_read=bytes_read(index.searcher(), found),
-            microseconds=min(seconds) / len(queries) * 1e6,
-        )
-        return _Reached(setting, cost)
+        return measure(index, self.recipe, judge)
 
     def _index_to_measure(
         self, index: RoutingIndex, graph: Graph, *, is_plain: bool = False
@@ -346,14 +321,7 @@ class Builder:
             f"the setting was measured on {n_held:,} vectors held out of the graph; it holds for "
             "queries that are distributed like the vectors"
         ]
-        gone = np.zeros(n, dtype=bool)
-        gone[np.random.default_rng(self.recipe.seed).permutation(n)[:n_held]] = True
-        if index.labels is not None:
-            gone = gone[index.labels]
-        vectors = index.base.vectors()
-        left = BaseVectors.of(vectors[~gone], index.base.metric)
-        validation = Validation.of(left, vectors[gone])
-        return RoutingIndex(left, remove_vertices(graph, index.base, gone), validation=validation)
+        return hold_out(index, graph, n_held, self.recipe.seed)
 
     @contextmanager
     def _measuring(self) -> Iterator[None]:
@@ -387,12 +355,3 @@ class Builder:
 def _distinct(log: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
     """The distinct queries of a log, in the order of first appearance [n_distinct, dim]."""
     return log[Duplicates.of(normalize(log) if metric == "cosine" else log).first]
-
-
-def _candidates(routing: Routing) -> list[tuple[Compression, Half | None]]:
-    """Element types of routing and original vectors to try, the smallest first."""
-    candidates: list[tuple[Compression, Half | None]] = []
-    for element_type in ROUTINGS[ROUTINGS.index(routing) :]:
-        if element_type != "float32":
-            candidates += [(element_type, "float16"), (element_type, None)]
-    return candidates

@@ -21,9 +21,9 @@ from l2route.search.base import BaseVectors
 from l2route.search.validation import DEPTH
 from l2route.state.build import graph_over
 
-Routing = Literal["int4", "int8", "float16", "float32"]
+Routing = Literal["auto", "int2", "int4", "int8", "float16", "float32"]
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
-"""Element types of routing vectors, smallest first."""
+"""Element types of routing vectors, smallest first, after the choice among them by time."""
 StepProgress = Callable[[str, int, int | None], None]
 """Called with the name of the step, the amount done and the total amount."""
 Change = Callable[[RoutingIndex], RoutingIndex]
@@ -55,9 +55,10 @@ class Recipe:
     """Answers per query."""
     recall: float = 0.95
     """Recall@k to reach."""
-    routing: Routing = "int8"
-    """Element type of routing vectors: int4, int8, float16 or float32. Unless it is float32, the
-    original vectors are stored as float16."""
+    routing: Routing = "auto"
+    """Element type of routing vectors: int2, int4, int8, float16 or float32, or auto for the codes
+    that serve fastest, also of fewer dimensions. Unless it is float32, the original vectors are
+    stored as float16."""
     minutes: float = 5.0
     """Time limit of what is learned from the log; 0 to learn nothing. Half of it or more is for a
     routing space."""
@@ -98,9 +99,9 @@ class Recipe:
 
 
 def compress_blindly(index: RoutingIndex, routing: Routing) -> RoutingIndex:
-    """Compress routing vectors, and original vectors to float16, without measuring recall."""
+    """Compress routing vectors, auto to int8, and original vectors to float16, unmeasured."""
     if routing != "float32":
-        index.compress(routing, vectors="float16")
+        index.compress("int8" if routing == "auto" else routing, vectors="float16")
     return index
 
 

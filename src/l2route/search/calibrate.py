@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from l2route.search.cost import bytes_read
 from l2route.search.guarantee import Goal, Guarantee, check_guarantee
 from l2route.search.limits import Limits
+from l2route.search.machine import TYPICAL
 from l2route.search.ruled import cheapest_rule, pays
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
@@ -34,7 +34,7 @@ def calibrate(
     guarantee: Guarantee = "mean",
     rule: StoppingRule | None = None,
 ) -> tuple[Setting, float]:
-    """Find the setting that reaches a recall@k and reads the fewest bytes of vectors.
+    """Find the setting that reaches a recall@k in the least time, as a typical machine takes it.
 
     Args:
         searcher: the searcher to calibrate.
@@ -46,7 +46,7 @@ def calibrate(
         rule: a learned rule, which ends walks if that pays.
 
     Returns:
-        The setting, and the mean number of bytes that it reads per query.
+        The setting, and the nanoseconds that a query is expected to take.
     """
     if not 0 < target <= 1:
         raise ValueError(f"expected a recall in (0, 1], got {target}")
@@ -211,7 +211,7 @@ class _Trial(ABC):
             recalls = self.judge(found.ids)
             self.measures[width] = self.goal.measure(recalls)
             self.recalls[width] = float(recalls.mean())
-            self.costs[width] = bytes_read(self.searcher, found)
+            self.costs[width] = TYPICAL.search_ns(self.searcher, found)
             self.work[width] = round(float(found.n_work.mean()))
         return self.measures[width]
 

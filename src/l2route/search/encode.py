@@ -12,6 +12,7 @@ from l2route.search.codes import (
     centre_of,
     centred,
     code_rows,
+    corrected_bias,
     fit_codes,
     half_rows,
     negated_halves,
@@ -63,6 +64,8 @@ def encode_vertices(
     vectors, bias = _mapped(space, base, lists, slots, in_degrees)
     if bias is not None:
         vectors, bias = centred(vectors, bias, space.centre, space.origin)
+        if space.codes is not None:
+            bias = corrected_bias(vectors, bias, space.codes, space.origin)
     return _rows_of(space, vectors), bias
 
 
@@ -84,7 +87,10 @@ def encode_space(space: RoutingSpace, base: BaseVectors, graph: Graph) -> Routin
         vectors, bias = centred(vectors, bias, centre, space.origin)
         space = replace(space, centre=centre)
     if space.codes is not None:
-        space = replace(space, codes=fit_codes(vectors, space.codes.bits))
+        codes = fit_codes(vectors, space.codes.bits)
+        if bias is not None:
+            bias = corrected_bias(vectors, bias, codes, space.origin)
+        space = replace(space, codes=codes)
     return replace(space, rows=_rows_of(space, vectors), bias=bias)
 
 

@@ -19,18 +19,30 @@ def padded_dim(dim: int, dtype: DTypeLike = np.float32, code_bits: int = 8) -> i
     return -(-dim // lanes) * lanes
 
 
-def pack_codes(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pack codes of 4 bits [n, 128 · m] two to a byte, as the core reads them [n, 64 · m]."""
-    blocks = codes.reshape(len(codes), -1, 2, CODE_LANES)
-    packed = blocks[:, :, 0] | (blocks[:, :, 1] << np.uint8(4))
+def pack_codes(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Pack codes of 4 or 2 bits into bytes, as the core reads them.
+
+    Args:
+        codes: numbers below 2^bits [n, m · 64 · 8 / bits].
+        bits: bits of a code, 4 or 2.
+
+    Returns:
+        Of each block of 64 bytes, byte i has codes i, 64 + i and so on, lowest bits first
+        [n, m · 64].
+    """
+    blocks = codes.reshape(len(codes), -1, 8 // bits, CODE_LANES)
+    packed = np.zeros((*blocks.shape[:2], CODE_LANES), dtype=np.uint8)
+    for part in range(8 // bits):
+        packed |= blocks[:, :, part] << np.uint8(bits * part)
     return pad_rows(packed.reshape(len(codes), -1))
 
 
-def unpack_codes(packed: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Unpack codes packed by `pack_codes` [n, 64 · m] to [n, 128 · m]."""
+def unpack_codes(packed: NDArray[np.uint8], bits: int) -> NDArray[np.uint8]:
+    """Unpack codes packed by `pack_codes` [n, m · 64] to [n, m · 64 · 8 / bits]."""
     blocks = packed.reshape(len(packed), -1, 1, CODE_LANES)
-    halves = np.concatenate([blocks & np.uint8(15), blocks >> np.uint8(4)], axis=2)
-    return halves.reshape(len(packed), -1)
+    low = np.uint8(2**bits - 1)
+    parts = [(blocks >> np.uint8(bits * part)) & low for part in range(8 // bits)]
+    return np.concatenate(parts, axis=2).reshape(len(packed), -1)
 
 
 def pad_rows(vectors: NDArray[Any]) -> NDArray[Any]:

@@ -67,6 +67,6 @@ class Rotation:
         A distance takes two operations per element: a product, and an addition.
         """
         n_rounds, dim = self.signs.shape
-        block = 2 ** (dim.bit_length() - 1)
+        block = 1 << (dim.bit_length() - 1)
         n_operations = n_rounds * (dim + block * (block.bit_length() - 1))
-        return -(-n_operations // (2 * self.n_in))
+        return int(-(-n_operations // (2 * self.n_in)))

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.metrics import RecallSpread, recall_per_query
-from l2route.search.cost import bytes_read
 from l2route.search.guarantee import Goal, Guarantee
+from l2route.search.machine import TYPICAL
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.stopping import StoppingRule, record
@@ -70,7 +70,7 @@ def cheapest_rule(
                 n_threads=n_threads,
                 rule=rule.core(float(threshold), power, first),
             )
-            each, cost = judge(found.ids), bytes_read(searcher, found)
+            each, cost = judge(found.ids), TYPICAL.search_ns(searcher, found)
             if not goal.is_met(goal.measure(each)):
                 continue  # a walk is described in single precision, so a few end elsewhere
             tried = replace(plain, threshold=float(threshold), power=power, first_level=first)

@@ -15,7 +15,7 @@ from l2route.search.rotation import Rotation
 from l2route.search.vertex_map import FilterMap, LinearMap, Projection, VertexMap
 
 ROW_TYPES = (*BASE_TYPES, "uint8")
-"""Element types of routing vectors; uint8 holds one code, or two codes of four bits."""
+"""Element types of routing vectors; uint8 holds one code, two of four bits or four of two."""
 LEARNED = "learned"
 """Prefix of the names of learned spaces."""
 LEAST_RERANK = 8
@@ -26,7 +26,7 @@ Recalls of a space learned for all budgets, on 6,000 queries cut from the traini
 glove100: recall@10 at 256 is 0.508, 0.563, 0.578 and 0.572 with 10, 16, 24 and 32 reranked, at 512
 0.602, 0.700, 0.765, 0.773 and 0.771 with 10, 16, 32, 51 and 64; recall@1 at 256 is 0.668, 0.673 and
 0.671 with 8, 12 and 16, at 512 0.815, 0.835, 0.840 and 0.838 with 8, 16, 24 and 32."""
-MAX_CODED_DIMS = {4: (2**31 - 1) // (127 * 15), 8: (2**31 - 1) // (127 * 127)}
+MAX_CODED_DIMS = {bits: (2**31 - 1) // (127 * most) for bits, most in ((2, 3), (4, 15), (8, 127))}
 """Largest dimension of codes, by bits. The core sums products of codes and query codes,
 which are at most 127, in 32-bit integers."""
 
@@ -36,15 +36,15 @@ class Codes:
     """The values that codes stand for: offset + scale · code in each dimension."""
 
     bits: int
-    """8 for one code per byte, of which seven bits are used; 4 for two codes per byte."""
+    """8 for one code per byte, of which seven bits are used; 4 or 2 for two or four per byte."""
     offset: NDArray[np.float32]
     """Value of code 0 [dim]."""
     scale: NDArray[np.float32]
     """Difference between the values of two consecutive codes [dim]."""
 
     def __post_init__(self) -> None:
-        if self.bits not in (4, 8):
-            raise ValueError(f"expected codes of 4 or 8 bits, got {self.bits}")
+        if self.bits not in MAX_CODED_DIMS:
+            raise ValueError(f"expected codes of 2, 4 or 8 bits, got {self.bits}")
 
     def check_dim(self, dim: int) -> None:
         """Refuse a dimension that is too large for the bits, or not that of offset and scale."""
@@ -63,7 +63,7 @@ class RoutingSpace:
 
     rows: NDArray[Any]
     """Routing vectors of float32, float16 or codes (uint8), padded [n, padded_dim(dim)]; codes of
-    four bits are packed two to a byte, so their rows are half as wide."""
+    four or two bits are packed two or four to a byte, so their rows are narrower."""
     dim: int
     """Dimension of the routing vectors."""
     scorer: Scorer

@@ -1,10 +1,16 @@
 """Calibrating: validation queries, and the settings that are measured on them."""
 
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
 from l2route.search.guarantee import Guarantee
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation, warn_of_doubts
 from l2route.state import changes
 from l2route.state.current import Current
+from l2route.state.report import checked_report
 from l2route.state.state import IndexState
 
 
@@ -78,6 +84,33 @@ class Calibrating:
         """
         asked = (queries, k, space, seed, n_threads)
         self._current.change(lambda state: changes.with_rule(state, *asked))
+
+    def forget_stopping(self, k: int = 10, *, space: str | None = None) -> None:
+        """Drop what `learn_stopping` learned, and the settings of this space and k.
+
+        Args:
+            k: answers per query of the searches that it was learned for.
+            space: name of the space; by default the last of `spaces`.
+        """
+        self._current.change(lambda state: changes.without_rule(state, k, space))
+
+    @property
+    def build_record(self) -> Mapping[str, Any] | None:
+        """What `l2route.build` reported of this index, as plain values; None if it has no report.
+
+        `save` keeps it, and `BuildReport.load` reads it from what was saved.
+        """
+        report = self._current.state.report
+        return None if report is None else deepcopy(report)
+
+    def keep_build_record(self, record: Mapping[str, Any]) -> None:
+        """Keep the report of a build with the index, in place of an earlier one.
+
+        Args:
+            record: plain values, such as JSON can say.
+        """
+        report = checked_report(deepcopy(dict(record)))
+        self._current.change(lambda state: replace(state, report=report))
 
     def keep(self, setting: Setting) -> None:
         """Keep a setting measured elsewhere, for searches with its recall, k and space."""

@@ -79,7 +79,7 @@ def compressed(
     if vectors not in (None, "float16"):
         raise ValueError(f"expected vectors float16 or None, got {vectors!r}")
     if inlined and routing is None:
-        raise ValueError("expected routing int4, int8 or float16 to be inlined, got None")
+        raise ValueError("expected routing int2, int4, int8 or float16 to be inlined, got None")
     if inlined:
         check_inlined(state.graph)
     source = state.searcher(space)
@@ -173,8 +173,16 @@ def with_rule(
     if state.validation is not None:
         rows = rows[~_are_among(rows, state.validation.queries)]
     rule = learn_rule(searcher, rows, k, seed=seed, n_threads=n_threads)
-    settings = {key: each for key, each in state.settings.items() if key[:2] != rule.key}
-    return replace(state, settings=settings, rules={**state.rules, rule.key: rule})
+    without = without_rule(state, k, space)
+    return replace(without, rules={**without.rules, rule.key: rule})
+
+
+def without_rule(state: IndexState, k: int, space: str | None) -> IndexState:
+    """Drop the learned rule of a space and k, if there is one, and all their settings."""
+    dropped = (state.searcher(space).space.name, k)
+    settings = {key: each for key, each in state.settings.items() if key[:2] != dropped}
+    rules = {key: rule for key, rule in state.rules.items() if key != dropped}
+    return replace(state, settings=settings, rules=rules)
 
 
 def _are_among(rows: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -1,8 +1,8 @@
 """Refining a graph for the queries of a log: edges and entry points, kept if they pay."""
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,11 @@ from l2route.search.calibrate import OutOfReachError, calibrate
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
+from l2route.state.timing import LEAST_SPEEDUP, speedup
 from l2route.training.log_split import LogSplit, split_log
 
 LEAST_GAIN = 0.01
 """Share of the vertices scored that a change has to save to be kept."""
-LEAST_SPEEDUP = 0.99
-"""Speed, as a multiple of that before, below which a change is not kept where time is measured."""
-N_TIMED = 7
-"""Timed passes over the held-out queries, before and after in turns; the fastest counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,13 +191,8 @@ class LogRefiner:
             searcher.plan(self.k, limits=setting.limits, n_threads=1)
             for searcher, setting in (before, after)
         ]
-        times: list[list[float]] = [[], []]
-        for _ in range(N_TIMED):
-            for plan, taken in zip(plans, times, strict=True):
-                begin = time.perf_counter()
-                plan(self.split.validation.queries)
-                taken.append(time.perf_counter() - begin)
-        return min(times[0]) / min(times[1])
+        queries = self.split.validation.queries
+        return speedup(*(partial(plan, queries) for plan in plans))
 
 
 _Measured = tuple[Searcher, Setting]

@@ -27,6 +27,7 @@ from l2route.state.buffers import PER_SLOT
 from l2route.state.entry_record import table_of
 from l2route.state.living import Counts, Living
 from l2route.state.names import arrays_of_names, names_of
+from l2route.state.report import checked_report
 from l2route.state.snapshot import reopened, served
 from l2route.state.space_record import entry_of_space, space_of
 from l2route.state.state import IndexState, check_labels
@@ -103,6 +104,7 @@ def meta_of(state: IndexState) -> dict[str, Any]:
         "settings": [asdict(setting) for setting in state.settings.values()],
         "losses": [asdict(loss) for loss in state.losses.values()],
         "rules": [rule.entry() for rule in state.rules.values()],
+        **({} if state.report is None else {"report": state.report}),
     }
 
 
@@ -114,7 +116,13 @@ def state_of(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
     if unknown:
         raise ValueError(f"expected stopping rules of the index's spaces, got {unknown[0]!r}")
     by_key = {rule.key: rule for rule in rules}
-    return replace(state, names=names_of(arrays, state.slots_of), rules=by_key)
+    report = meta.get("report")
+    return replace(
+        state,
+        names=names_of(arrays, state.slots_of),
+        rules=by_key,
+        report=None if report is None else checked_report(report),
+    )
 
 
 def _state_without_names(meta: Mapping[str, Any], arrays: Arrays) -> IndexState:
@@ -264,7 +272,7 @@ def check_values(state: IndexState, arrays: Arrays) -> None:
             raise ValueError(f"expected finite numbers in {name}, got NaN or inf in row {row}")
     rows = {"vectors": (arrays["vectors"], state.base.dim)}
     for i, space in enumerate(state.spaces[1:]):
-        if space.codes is None or space.codes.bits == 8:  # any byte is two valid codes of 4 bits
+        if space.codes is None or space.codes.bits == 8:  # any byte is valid codes of fewer bits
             rows[f"space{i}_rows"] = (arrays[f"space{i}_rows"], space.dim)
     for name, (array, dim) in rows.items():
         padding = np.flatnonzero(array[:, dim:].any(axis=1))

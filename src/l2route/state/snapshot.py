@@ -182,6 +182,7 @@ def dense_state(state: IndexState) -> IndexState:
         drifts=state.drifts,
         rules=state.rules,
         next_id=living.counts.next_id,
+        report=state.report,
         names=state.names,
     )
 

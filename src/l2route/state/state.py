@@ -56,6 +56,8 @@ class IndexState:
     """Learned stopping rules, by space and k."""
     next_id: int = 0
     """Least id for the next vector added without one: ids of deleted vectors stay unused."""
+    report: Mapping[str, Any] | None = None
+    """What the build of the index reported, as plain values; None if it has none."""
     living: Living | None = None
     """The buffers that additions and deletions change in place; None if all arrays are constant."""
     names: Labels = field(default_factory=new_names)

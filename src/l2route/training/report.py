@@ -139,9 +139,11 @@ class Report:
 
     def __str__(self) -> str:
         verdict = "kept" if self.is_better else f"not kept, since {self._reason()}"
-        return f"{self._figures()}: {verdict}"
+        return f"{self.figures}: {verdict}"
 
-    def _figures(self) -> str:
+    @property
+    def figures(self) -> str:
+        """What learning brought, as half a sentence, without the verdict."""
         where = f"on {self.n_confirming:,} validation queries"
         first = self.reached[0]
         if self.cost is not None:

@@ -1,0 +1,116 @@
+"""Laws of the choice of codes."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import l2route
+from l2route.index import RoutingIndex
+from l2route.recipe import coding as coding_module
+from l2route.recipe.coding import Coder, Coding, coded, shorter_codings, without_held_out
+from l2route.recipe.measuring import Reached, measure
+from l2route.recipe.steps import Recipe
+from l2route.recipe.timing import Timed
+from l2route.search.machine import Machine
+
+
+def draw(n: int, dim: int, seed: int) -> NDArray[np.float32]:
+    """Normal vectors."""
+    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+
+
+@pytest.mark.parametrize("may_project", [False, True])
+@pytest.mark.parametrize("dim", [16, 96, 100, 128, 384, 768, 1536])
+def test_codings_get_shorter(dim: int, may_project: bool) -> None:
+    """Every coding has fewer bytes than the one before, and than a byte per dimension."""
+    codings = shorter_codings(dim, dim, may_project=may_project)
+    sizes = [each.row_bytes(dim) for each in (Coding("int8"), *codings)]
+    assert all(a > b for a, b in pairwise(sizes))
+    assert all(each.dim is None or each.dim < dim for each in codings)
+    assert may_project or all(each.dim is None for each in codings)
+
+
+def test_codings_of_384_dimensions() -> None:
+    """Between a byte per dimension and one cache line per vector there are three codings."""
+    codings = shorter_codings(384, 384, may_project=True)
+    assert codings == [Coding("int4"), Coding("int4", dim=256), Coding("int2", dim=256)]
+    assert [each.row_bytes(384) for each in codings] == [192, 128, 64]
+
+
+def test_coded_copies_answer_like_their_source() -> None:
+    """A coded copy has the labels, the validation queries and nearly the answers of its source."""
+    vectors, queries = draw(1500, 300, 0), draw(400, 300, 1)
+    index = RoutingIndex.build(vectors, ids=np.arange(1500) + 7, degree=16, ef_construction=60)
+    index.validate_with(queries[:100])
+    expected = index.search(queries[:100], 10, ef=200).ids
+    for each in (Coding("int8"), Coding("int4", None), Coding("int2", dim=256)):
+        copy = coded(index, each, queries)
+        assert copy.spaces[-1].rows[0].nbytes == each.row_bytes(300)
+        assert copy.validation is not None
+        found = copy.search(queries[:100], 10, ef=200, rerank=100).ids
+        assert (
+            np.mean([len(np.intersect1d(*both)) for both in zip(found, expected, strict=True)]) > 9
+        )
+    assert index.spaces[-1].name == "original"
+
+
+def measured_index() -> tuple[RoutingIndex, Recipe, Reached]:
+    """An index with validation queries, and what it costs in float32."""
+    recipe = Recipe(k=5, recall=0.9, degree=16, ef_construction=60)
+    index = RoutingIndex.build(draw(2000, 128, 0), degree=16, ef_construction=60)
+    index.validate_with(draw(300, 128, 1))
+    assert index.validation is not None
+    before = measure(index, recipe, index.validation.judge_each(index.base, 5))
+    assert isinstance(before, Reached)
+    return index, recipe, before
+
+
+@pytest.mark.parametrize(("speedup", "kept"), [(1.5, "int4"), (0.9, "int8")])
+def test_measured_time_decides(speedup: float, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter codes are kept if searches were faster by them, and not if they were slower."""
+    index, recipe, before = measured_index()
+    monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(9, 9, 9))))
+    monkeypatch.setattr(coding_module, "compare", lambda *_: Timed(speedup))
+    coder = Coder(recipe, index, None)
+    chosen = coder.choose(before)
+    assert chosen is not None
+    assert chosen[0].routing == kept
+    assert chosen[1].cost.recall >= recipe.recall - 0.005
+    assert coder.notes[-1] == f"{chosen[0]}: kept"
+
+
+def test_what_cannot_pay_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where bytes cost nothing, shorter codes are not even made."""
+    index, recipe, before = measured_index()
+    monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(0, 0, 0))))
+    monkeypatch.delattr(coding_module, "compare")
+    coder = Coder(recipe, index, None)
+    chosen = coder.choose(before)
+    assert chosen is not None
+    assert chosen[0] == Coding("int8")
+    assert "would save 0.0 µs" in coder.notes[0]
+
+
+def test_builds_choose_codes() -> None:
+    """A build with `auto` serves by codes that reach the recall, and its note names those tried."""
+    vectors, queries = draw(3000, 128, 0), draw(700, 128, 1)
+    index, report = l2route.build(vectors, queries, k=5, recall=0.9, minutes=0.02)
+    (step,) = (each for each in report.steps if each.name == "compress")
+    assert step.note is not None
+    assert "int4 routing vectors" in step.note
+    assert "kept" in step.note
+    assert index.spaces[-1].codes is not None
+    assert step.cost is not None
+    assert step.cost.recall > 0.89
+
+
+def test_held_out_queries_are_left_out() -> None:
+    """Queries that validate are not among the others, scaled to length 1 or not."""
+    queries = draw(50, 8, 0)
+    held = queries[[3, 40]] * np.array([[2.0], [1.0]], np.float32)
+    others = without_held_out(queries, held)
+    np.testing.assert_array_equal(others, np.delete(queries, [3, 40], axis=0))
