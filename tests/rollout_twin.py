@@ -240,28 +240,19 @@ def twin_walk(world: World, query: int, hops: dict[int, int], options: Options) 
             best = min(best, (cost, v))
         return best
 
-    def enter() -> None:
-        nearest = visit(world.graph.entries)
-        for layer in world.graph.upper:  # greedy descent
+    own = (world.graph.entries, world.graph.upper)
+    rounds = [own] if world.starts is None else [(world.starts[0][query], ()), own]
+    for entries, upper in rounds:  # the second if the first is stuck
+        nearest = visit(entries)
+        for layer in upper:  # greedy descent
             links = dict(zip(layer.vertices.tolist(), layer.neighbors, strict=True))
             while len(walk.vertices) < budget and (found := visit(links[nearest[1]])) < nearest:
                 nearest = found
-
-    if world.starts is None:
-        enter()
-    else:
-        visit(world.starts[0][query])
-    may_be_stuck = world.starts is not None
-    while len(walk.vertices) < budget:
-        if not heap and may_be_stuck:
-            may_be_stuck = False
-            enter()
-        if not heap:
-            break
-        if world.targets[query] not in walk.noisy:
-            walk.n_taught += 1
-        walk.heaps.append([v for _, v in heap])
-        visit(world.graph.neighbors[heapq.heappop(heap)[1]])
+        while heap and len(walk.vertices) < budget:
+            if world.targets[query] not in walk.noisy:
+                walk.n_taught += 1
+            walk.heaps.append([v for _, v in heap])
+            visit(world.graph.neighbors[heapq.heappop(heap)[1]])
     return walk
 
 

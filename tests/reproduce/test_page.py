@@ -37,7 +37,7 @@ def test_the_page_is_self_contained(finished: Finished, tmp_path: Path) -> None:
         for figure in table.figures:
             assert f"<td>{figure.cell.rdcs}</td>" in html
             assert f">{figure.recall:.3f}</td>" in html
-    assert html.count("<img") == 3  # recall by budget, curves at 128 and at 256
+    assert html.count("<img") == 4  # recall by budget twice, curves at 128 and at 256
     (run / "toy").mkdir()
     (run / "toy" / "toy.png").write_bytes(b"picture")
     assert "data:image/png;base64,cGljdHVyZQ==" in page(tables, store)
