@@ -151,6 +151,7 @@ METHODS = (
     Entry("l2route", "int8", lambda seed, _: Routed("int8", seed=seed)),
     Entry("l2route", "int4", lambda seed, _: Routed("int4", seed=seed)),
     Entry("l2route-log", "int8", lambda seed, _: Routed("int8", refines=True, seed=seed)),
+    Entry("l2route-log", "int4", lambda seed, _: Routed("int4", refines=True, seed=seed)),
     Entry("l2route-learned", "int8", _learned("int8", None)),
     Entry("l2route-pca64", "int8", lambda seed, _: Routed("int8", dim=64, seed=seed)),
     Entry("l2route-learned64", "int8", _learned("int8", 64)),
