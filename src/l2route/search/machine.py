@@ -29,13 +29,13 @@ class Machine:
     Reading a random row takes time by its cache lines, and by where all rows together have room.
     """
 
-    line_ns: tuple[float, float, float] = (1.9, 5.0, 9.1)
+    line_ns: tuple[float, float, float] = (0.74, 2.9, 5.2)
     """Reading and scoring a cache line of codes, with rows of FOOTPRINTS bytes in all."""
-    row_ns: float = 2.0
+    row_ns: float = 8.8
     """Scoring a row, beside its lines."""
-    visit_ns: float = 12.0
+    visit_ns: float = 6.0
     """All else that a walk does with a vertex: whether it is new, its rank among the others."""
-    hop_ns: float = 60.0
+    hop_ns: float = 40.0
     """All else that a walk does with an expanded vertex."""
     product_ns: float = 0.01
     """One product of a coded query matrix, or one addition of a rotation."""
