@@ -259,10 +259,9 @@ def ranked_by_codes(k: int, rerank: int) -> tuple[NDArray[np.float64], Vectors, 
     index = RoutingIndex.build(base)
     index.compress("int4")
     space = index.spaces[-1]
-    assert space.query_matrix is not None
     assert space.bias is not None
     rows, centre = decode_rows(space), 0.0 if space.centre is None else space.centre
-    scores = -(queries @ space.query_matrix.T - centre) @ rows.T - space.bias
+    scores = -(space.map_queries(queries) - centre) @ rows.T - space.bias
     order = np.argsort(scores, axis=1)[:, :60]
     truth = exact_neighbors(base, queries, k, "l2").ids
     is_true = np.array([np.isin(best, true) for best, true in zip(order, truth, strict=True)])

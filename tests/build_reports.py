@@ -46,7 +46,7 @@ GAINED = report_of(
     step("build", 1000),
     step("edges", 1250, note="1.38 more per vertex; 911 → 727 scored, 1.25 times as fast: kept"),
     step("entries", 1250, "not kept", "16 clusters; 0.98 times as fast: not kept"),
-    step("learn", 1500, note="reads 86% of the bytes, 1.20 times as fast: kept"),
+    step("learn", 1500, note="takes 86% of the time, 1.20 times as fast: kept"),
     step("renumber", 1350),
     step("compress", 2700, note="int8: no fewer; float16 routing vectors: kept"),
     step("stop", 2700, "skipped", "skipped: there are no queries to learn from"),

@@ -26,7 +26,11 @@ def test_evaluate_measures_every_setting(workdir: Path, run: Run) -> None:
     assert run(f"{line} --recall much")[0] == 2
     assert run("compress words.l2r --routing int4 --space original")[0] == 0
     rows = json.loads(run(f"{line} --json")[1])["rows"]
-    assert [row["budget"] for row in rows] == [512, 1024, 2048]  # 160 are spent before a walk
+    assert [row["budget"] for row in rows] == [
+        1024,
+        2048,
+        4096,
+    ]
 
 
 def test_truth_is_of_labels(workdir: Path, run: Run) -> None:

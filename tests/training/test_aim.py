@@ -9,6 +9,7 @@ from l2route import RoutingIndex
 from l2route.search.calibrate import calibrate
 from l2route.search.layout import pad_rows
 from l2route.search.limits import Limits
+from l2route.search.machine import TYPICAL
 from l2route.search.searcher import Searcher
 from l2route.search.space import RoutingSpace
 from l2route.search.validation import Validation
@@ -52,22 +53,19 @@ def test_the_budget_is_what_the_recall_costs_without_learning(
     aim = RecallAim(problem, plain, OPTIONS, Clock(None))
     validation = Validation.of(problem.base, problem.validation.queries[CHOOSING])
     searcher = Searcher(problem.graph, plain, problem.base)
-    setting, n_bytes = calibrate(searcher, validation, K, RECALL)
+    setting, taken = calibrate(searcher, validation, K, RECALL)
     found = searcher.search(validation.queries, K, limits=setting.limits)
     assert validation.judge(problem.base, K)(found.ids) >= RECALL
     (goal,) = aim.goals
     assert (goal.rerank, goal.k) == (max(setting.rerank, 2 * K), K)
     routed = np.ceil(found.n_routing.mean())
     assert goal.budget == np.ceil(routed * DIM / 50 + DIM + goal.rerank)
-    assert aim.plain_cost == n_bytes
-    expected = (
-        found.n_routing.mean() * DIM * 4 + found.n_rerank.mean() * problem.base.rows[0].nbytes
-    )
-    assert n_bytes == pytest.approx(expected)
+    assert aim.plain_cost == taken
+    assert taken == pytest.approx(TYPICAL.search_ns(searcher, found))
 
 
 def test_the_cheapest_interpolation_is_chosen(problem: Problem, plain: RoutingSpace) -> None:
-    """Chosen is the interpolation that reaches the recall with the fewest bytes, or else 0."""
+    """Chosen is the interpolation that reaches the recall in the least time, or else 0."""
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(len(plain.rows), DIM)).astype(np.float32)
 
@@ -135,25 +133,27 @@ def test_interpolations_lead_from_the_initial_to_the_best_weights(
     assert problem.recalls(run.space_at(1.0), goals[0], CHOOSING).mean() == run.best
 
 
-def test_a_space_learned_for_a_recall_reaches_it_with_fewer_bytes() -> None:
-    """The reported cost agrees with the bytes that searches of the test queries read."""
+def test_a_space_learned_for_a_recall_reaches_it_in_less_time() -> None:
+    """The reported cost agrees with the time that searches of the test queries are to take.
+
+    Measured: 0.92 to 0.95; a query of so few vertices takes most of its time elsewhere.
+    """
     index, data = graph(), words()
-    options = replace(OPTIONS, steps=400, n_validation=600)
+    options = replace(OPTIONS, steps=400, n_validation=2400)
     problem = pose(index.graph, index.base, data.learn, options)
     space, report = learn_space(problem, options)
     assert report.is_better
     assert report.cost is not None
-    assert report.cost < 0.9
+    assert report.cost < 0.97
     assert report.share in SHARES
-    assert str(report).startswith(f"recall@{K} of {RECALL} reads {report.cost:.1%} of the bytes")
-    read = []
+    assert str(report).startswith(f"recall@{K} of {RECALL} takes {report.cost:.1%} of the time")
+    taken = []
     for each in (space, plain_space(index.base, DIM)):
         routed = RoutingIndex(index.base, index.graph, [each])
         routed.validate_with(data.query)
         found = routed.search(data.query, K, recall=RECALL)
-        row, original = each.rows[0].nbytes, index.base.rows[0].nbytes
-        read.append(found.n_routing.mean() * row + found.n_rerank.mean() * original)
-    assert read[0] / read[1] == pytest.approx(report.cost, abs=0.15)
+        taken.append(TYPICAL.search_ns(routed.searcher(), found))
+    assert taken[0] / taken[1] == pytest.approx(report.cost, abs=0.15)
 
 
 def test_a_space_that_is_no_cheaper_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from l2route import _core
 from l2route.files.memory import aligned_zeros
@@ -55,14 +56,23 @@ class Machine:
             return float(self.product_ns * n_rounds * dim * np.log2(dim))
         return 0.0 if space.query_matrix is None else self.product_ns * space.query_matrix.size
 
-    def search_ns(self, searcher: Searcher, found: SearchResult) -> float:
-        """Expected mean time of searches, in batches on one thread, that found this."""
+    def each_ns(self, searcher: Searcher, found: SearchResult) -> NDArray[np.float64]:
+        """Expected times of searches, in batches on one thread, that found this [n_queries]."""
         space, base = searcher.space, searcher.base
         routed = self.visit_ns + self.read_ns(space.rows[0].nbytes, len(space.rows))
         reranked = self.read_ns(base.rows[0].nbytes, len(base.rows))
-        walked = found.n_routing.mean() * routed + found.n_hops.mean() * self.hop_ns
-        total = self.query_ns + self.map_ns(space) + walked + found.n_rerank.mean() * reranked
-        return float(total)
+        fixed = self.query_ns + self.map_ns(space)
+        total: NDArray[np.float64] = (
+            fixed
+            + found.n_routing * routed
+            + found.n_hops * self.hop_ns
+            + found.n_rerank * reranked
+        )
+        return total
+
+    def search_ns(self, searcher: Searcher, found: SearchResult) -> float:
+        """The mean of `each_ns`."""
+        return float(self.each_ns(searcher, found).mean())
 
     @classmethod
     def measured(cls) -> "Machine":

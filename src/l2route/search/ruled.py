@@ -53,7 +53,7 @@ def cheapest_rule(
         n_threads: threads to use; 0 for all cores.
 
     Returns:
-        The setting, and the mean number of bytes that it reads per query; None if none reaches it.
+        The setting, and the nanoseconds that a query is expected to take; None if none reaches it.
     """
     walks = record(searcher, validation.queries, rule.slacks, plain.k, plain.rerank, n_threads)
     recalls = _recalls(searcher, validation, walks.best, plain.k)

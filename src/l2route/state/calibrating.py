@@ -70,9 +70,10 @@ class Calibrating:
     ) -> None:
         """Learn from queries when walks end, so that hard queries take longer and others less.
 
-        Searches with a `recall` use what was learned if validation queries then read fewer bytes.
-        Needs no true neighbours and no torch. Settings of the space and k are measured again. A
-        changed graph or space drops it; additions and deletions do not. Not available under ip.
+        Searches with a `recall` use what was learned if validation queries are expected to take
+        less time. Needs no true neighbours and no torch. Settings of the space and k are measured
+        again. A changed graph or space drops it; additions and deletions do not. Not available
+        under ip.
 
         Args:
             queries: a sample of the queries that will be asked, at least 500 beside those that

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from l2route.data.metrics import recall_per_query
 from l2route.search.calibrate import OutOfReachError, calibrate
 from l2route.search.limits import Limits, spent
+from l2route.search.machine import TYPICAL
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
@@ -114,7 +115,7 @@ class BudgetAim:
 
 
 class RecallAim:
-    """A recall@k, reached by beam or slack with the fewest bytes read.
+    """A recall@k, reached by beam or slack in the least time, as a typical machine takes it.
 
     Args:
         problem: graph and queries.
@@ -149,7 +150,7 @@ class RecallAim:
         self.plain_setting, self.plain_cost = calibrated
         self._known: list[tuple[RoutingSpace, tuple[Setting, float] | None]] = [(plain, calibrated)]
         self.price = self._price(searcher)
-        """Additional bytes per query for each unit of recall@k, without learning."""
+        """Additional time per query for each unit of recall@k, without learning."""
         found = self._search(searcher, self.choosing, self.plain_setting)
         rerank = max(self.plain_setting.rerank, round(LEAST_RERANK * self.k))
         n_routing = int(np.ceil(found.n_routing.mean()))
@@ -169,7 +170,7 @@ class RecallAim:
         return max(N_PROBED, min(N_KEPT, int(seconds / max(per_query, 1e-9))))
 
     def merit(self, start: RoutingSpace) -> float:
-        """The bytes read at the recall by the space that this target was made for, negated."""
+        """The time to reach the recall by the space that this target was made for, negated."""
         del start
         return -self.plain_cost
 
@@ -189,7 +190,7 @@ class RecallAim:
         return best, space_at(0.0) if space is None else space
 
     def contests(self, space: RoutingSpace, rival: RoutingSpace) -> list[Contest]:
-        """Compare bytes read at the recall; no contest if the other space does not reach it.
+        """Compare times at the recall; no contest if the other space does not reach it.
 
         Settings were calibrated on the choosing queries, so the recall on the confirming queries
         differs a little from the target. The difference is charged at the price of recall.
@@ -229,24 +230,22 @@ class RecallAim:
         return max(0.0, (self.plain_cost - cost) / gained) if gained > 0 else 0.0
 
     def _charged(self, space: RoutingSpace) -> NDArray[np.float64] | None:
-        """Charged bytes of each confirming query [n]; None if no setting reaches the recall."""
+        """Charged time of each confirming query [n]; None if no setting reaches the recall."""
         known = self._calibrated(space)
         if known is None:
             return None
         searcher = Searcher(self.problem.graph, space, self.problem.base)
-        n_bytes, recalls = self._spent(searcher, self.confirming, known[0])
-        charged: NDArray[np.float64] = n_bytes - self.price * (recalls - self.recall)
+        taken, recalls = self._spent(searcher, self.confirming, known[0])
+        charged: NDArray[np.float64] = taken - self.price * (recalls - self.recall)
         return charged
 
     def _spent(
         self, searcher: Searcher, validation: Validation, setting: Setting
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Bytes of vectors that each query reads [n], and its recall@k [n]."""
+        """Nanoseconds that each query is expected to take [n], and its recall@k [n]."""
         base = self.problem.base
         found = self._search(searcher, validation, setting)
-        routed = found.n_routing * float(searcher.space.rows[0].nbytes)
-        reranked = found.n_rerank * float(base.rows[0].nbytes)
         queries, neighbors = validation.queries, validation.neighbors
         nearest = base.exact_distances(queries, neighbors[:, : self.k])
         distances = base.exact_distances(queries, found.ids)
-        return routed + reranked, recall_per_query(distances, nearest, self.k)
+        return TYPICAL.each_ns(searcher, found), recall_per_query(distances, nearest, self.k)

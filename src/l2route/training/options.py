@@ -99,7 +99,7 @@ class LearnOptions:
     recall: float | None = None
     """Training target given as recall@k, in place of budget and rerank. The budget is then what
     this recall costs without learning, the rerank at least 2k, and the learned space is chosen for
-    the fewest bytes read at this recall."""
+    the least time at this recall, as a typical machine takes it."""
     dim: int | None = None
     """Routing dimension; by default that of the vectors. If smaller, queries are projected."""
     model: ModelName = "filter"

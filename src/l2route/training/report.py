@@ -33,7 +33,7 @@ class Reached:
 class Contest:
     """Comparison of the learned space with another one, on the confirming validation queries.
 
-    Compared are recall@k within the budget, or for a target recall the bytes of vectors that a
+    Compared are recall@k within the budget, or for a target recall the time that a
     query reads to reach it. Of several goals the average has to be better, with confidence, and
     none may have lost more than half a point.
     """
@@ -41,7 +41,7 @@ class Contest:
     rival: str
     """Name of the other space."""
     theirs: float
-    """Mean recall@k, or mean bytes per query, of the other space."""
+    """Mean recall@k, or mean time per query in nanoseconds, of the other space."""
     ours: float
     """The same of the learned space."""
     p_value: float
@@ -65,7 +65,7 @@ class Contest:
     def of_costs(
         cls, rival: str, theirs: NDArray[np.float64], ours: NDArray[np.float64]
     ) -> "Contest":
-        """Compare the bytes that each query reads [n]."""
+        """Compare the time that each query is expected to take [n]."""
         return cls(rival, float(theirs.mean()), float(ours.mean()), paired_p_value(theirs - ours))
 
     @property
@@ -148,8 +148,8 @@ class Report:
         first = self.reached[0]
         if self.cost is not None:
             return (
-                f"recall@{first.goal.k} of {self.recall:g} reads {self.cost:.1%} of the bytes that "
-                f"it reads without learning, {where}"
+                f"recall@{first.goal.k} of {self.recall:g} takes {self.cost:.1%} of the time that "
+                f"it takes without learning, as expected {where}"
             )
         if len(self.reached) > 1:
             return (
