@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--metric", default="l2")
     parser.add_argument("--vectors", type=int)
     parser.add_argument("--log", action="store_true")
+    parser.add_argument("--bits", nargs="+", default=["int8", "int4", "int2"])
     parser.add_argument("--recalls", type=float, nargs="+", default=[0.9, 0.95, 0.99])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cache", type=Path, default=Path("out/short_codes"))
@@ -114,6 +115,7 @@ def main() -> None:
     others = data.learn[N_VALIDATION:]
     dim = index.dim
     codings = [Coding("int8"), *shorter_codings(dim, dim, may_project=True)]
+    codings = [each for each in codings if each.routing in options.bits]
     trials = {str(each).split(" and ")[0]: coded(index, each, others) for each in codings}
     base = index.base
     nearest = exact_neighbors(base.vectors(), data.query, K, data.metric).distances
