@@ -32,7 +32,7 @@ def test_learn(workdir: Path, run: Run) -> None:
         "learn words.l2r --queries learn.npy -k 5 --recall 0.8 --steps 2 -o served.l2r"
     )
     assert code == 0
-    assert out.startswith("recall@5 of 0.8 reads ")
+    assert out.startswith("recall@5 of 0.8 takes ")
     both = "learn words.l2r --queries learn.npy --recall 0.8 --budget 100 --steps 2"
     assert run(both)[0] == 2
     evaluate = "evaluate learned.l2r --queries data.npz:query --budget 40 --json"

@@ -54,6 +54,18 @@ def test_changes_of_two_replicas_are_both_kept(copied_path: Path) -> None:
     assert {5 * 10**9, 6 * 10**9} <= set(ids.tolist())
 
 
+def test_what_another_replica_deleted_stays_deleted(copied_path: Path) -> None:
+    """A replica that added vectors does not bring them back after another one deleted them."""
+    first, second = opened(copied_path), opened(copied_path)
+    new = np.array([7 * 10**9, 7 * 10**9 + 1])
+    first.add(QUERIES[:2], new)
+    version = second.delete(new[:1])
+    assert first.follow(version) == version
+    assert first.holds(new).tolist() == [False, True]
+    first.add(QUERIES[2:3], new[:1] + 5)
+    assert opened(copied_path).holds(new).tolist() == [False, True]
+
+
 def test_a_change_that_is_repeated_is_made_once(copied_path: Path) -> None:
     """The same vectors under the same ids may be added again; others under a known id may not."""
     shard = opened(copied_path)

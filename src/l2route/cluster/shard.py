@@ -57,6 +57,7 @@ class OpenShard:
         self.number = number
         self._copy = Copy(place)
         self._copy.pull()
+        self._mmap = mmap
         self._served = Served(self._copy.path, mmap=mmap)
         got = (self._served.index.dim, self._served.index.searcher().base.metric)
         if got != (manifest.dim, manifest.metric):
@@ -92,10 +93,15 @@ class OpenShard:
             return index.search(queries, asked.k, where=where, ef=WIDEST, n_threads=n_threads)
 
     def follow(self, version: str | None = None) -> str:
-        """Load the newer save if this is not the version that is needed, and return the version."""
+        """Load the newer save if this is not the version that is needed, and return the version.
+
+        The save is taken as it is. `Served.reload` would make this replica's own changes again, and
+        bring back what another replica has deleted since.
+        """
         if version is None or version != self.version:
             self._copy.pull()
-            self._served.reload()
+            if self._served.is_newer:
+                self._served = Served(self._copy.path, mmap=self._mmap)
         return self.version
 
     def holds(self, ids: Ids) -> NDArray[np.bool_]:
@@ -175,7 +181,7 @@ class OpenShard:
             self._copy.push()
         except BaseException:
             # what is in memory must not be searched if it is not saved: back to the last save
-            self._served = Served(self._copy.path)
+            self._served = Served(self._copy.path, mmap=self._mmap)
             raise
 
     def _alone(self) -> Any:

@@ -203,7 +203,7 @@ class Builder:
         return others if len(others) >= FEW_QUERIES else None
 
     def stop(self, index: RoutingIndex) -> RoutingIndex:
-        """Learn from the log when walks end; keep it if it saves bytes, and no time is lost."""
+        """Learn from the log when walks end; keep it if it saves time, expected and measured."""
         reason = self._reason_not_to_stop(index)
         if reason is not None:
             self._note("stop", "skipped", f"skipped: {reason}")
@@ -216,7 +216,7 @@ class Builder:
             by_rows = self._judge or index.validation.judge_each(index.base, recipe.k)
             outcome = self._measure(index, lambda ids: by_rows(index.rows_of(ids)))
             if isinstance(outcome, _Refused) or outcome.setting.threshold is None:
-                self._note("stop", "not kept", "by a learned rule queries read no fewer bytes")
+                self._note("stop", "not kept", "a learned rule is not expected to save time")
             else:
                 timed = compare(with_setting(index, before.setting), index, recipe)
                 note = f"walks end by a learned rule, {timed}"
