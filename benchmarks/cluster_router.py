@@ -4,7 +4,9 @@
     python benchmarks/cluster_router.py synthetic --shards 4 --out out/synthetic4
 
 The index is kept in --out, so that a second run only measures. Every choice is made on validation
-queries cut from the log; the rows of the table are of test queries.
+queries cut from the log; the rows of the table are of test queries. Printed first: whether all
+shards, searched exhaustively, answer what one index over all vectors answers. Printed last: recall
+by shards asked, for one number of shards by centroids, and for thresholds of both routers.
 """
 
 from __future__ import annotations
@@ -12,11 +14,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route import RoutingIndex
 from l2route.cluster.manifest import Point
 from l2route.cluster.operating import Trial, find_point, recall_of
 from l2route.cluster.router import Router, chosen_by
@@ -91,6 +95,32 @@ def fixed_number(index: ShardedIndex, kind: str, recall: float) -> Point:
     return best
 
 
+def same_as_one_index(index: ShardedIndex, base: Floats, queries: Floats) -> dict[str, object]:
+    """Answers of all shards beside those of one index of like codes, both without a limit."""
+    one = RoutingIndex.build(base, degree=16, ef_construction=60)
+    one.compress("int8", vectors="float16")
+    whole = one.search(queries, K, ef=len(base), rerank=len(base))
+    parts = index.search(queries, K, ef=len(base), rerank=len(base))
+    return {
+        "queries": len(queries),
+        "coverage": parts.coverage,
+        "equal": bool((whole.ids == parts.ids).all()),
+        "equal ids": float((whole.ids == parts.ids).mean()),
+    }
+
+
+def curves(judge: Judge, routers: dict[str, Router], inner: float) -> Iterator[dict[str, object]]:
+    """Recall and cost by the number of shards asked: one number, then thresholds."""
+    queries, n_shards = judge.queries, judge.index.n_shards
+    for n in range(1, n_shards + 1):
+        yield judge.row("centroids, one number", routers["centroids"].nearest(queries, n), inner, 0)
+    for name, router in routers.items():
+        scores = router.scores(queries)
+        for share in np.linspace(1.25, n_shards, 4 * n_shards - 4) / n_shards:
+            chosen = chosen_by(scores, float(np.quantile(scores, 1 - share)))
+            yield judge.row(f"{name}, threshold", chosen, inner, 0)
+
+
 def main() -> None:
     """Build or open the index, and print a row for each method."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -113,6 +143,7 @@ def main() -> None:
     print(json.dumps(index.info()["build"]))
     cache = given.out.parent
     truth = exact_neighbors(base, queries, K, cache=cache).ids
+    print(json.dumps(same_as_one_index(index, base, queries[:100])), flush=True)
     judge = Judge(index, queries, truth)
     everything = np.ones((len(queries), index.n_shards), dtype=bool)
     inners = (given.recall, 0.99)
@@ -129,7 +160,10 @@ def main() -> None:
         name = f"{router.kind}, as the query needs"
         rows.append(judge.row(name, chosen, point.inner, router.cost(router.kind)))
     for row in rows:
-        print(row)
+        print(json.dumps(row))
+    routers = {"centroids": plain, index.router.kind: index.router}
+    for row in curves(judge, routers, 0.99):
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """Clusters that do not fit on this machine, by a discrete-event simulation.
 
-    python benchmarks/cluster_simulation.py --measured out/measured.json
+    python benchmarks/cluster_simulation.py --measured benchmarks/cluster_measured.json
+
+The file has what `cluster_load.py`, `cluster_overhead.py` and `cluster_router.py` measured. First
+the model has to predict the latencies that were measured under load on one machine, where driver,
+replicas and Ray share the cores; then it is asked about clusters that nobody has here.
 
 Queries arrive at random (Poisson). Each asks some shards; a call goes to the replica with the
 shorter queue of the two, waits for a free core there, and takes a service time drawn from a
@@ -36,6 +40,8 @@ NODE_BYTES = 64e9
 """Memory of a node for shards."""
 NODE_CORES = 16
 DIM = 64
+Servers = list[list[np.ndarray]]
+"""When each core is free, by shard and replica; the same cores for all that share a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,10 @@ class Model:
     cores: int = 1
     """Cores of a replica."""
     hedges: bool = True
+    shared_cores: int = 0
+    """Cores of the one machine that all replicas and the driver are on; 0 if each has its own."""
+    driver: float = 0.0
+    """Seconds of a core that the driver, one thread, needs for a query before it asks shards."""
     hiccup_every: int = 500
     hiccup: float = 20.0
 
@@ -76,6 +86,8 @@ class Simulation:
     delay: float = 1e9
     """Seconds after which a call is late, measured anew every 100 calls."""
     n_known: int = 0
+    driver_free: float = 0.0
+    """When the driver has worked off what it has."""
     hedges: Hedges = field(default_factory=Hedges)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
@@ -86,7 +98,14 @@ class Simulation:
     def run(self, n_queries: int) -> None:
         """Simulate a number of queries, all of which are answered."""
         model, rng = self.model, np.random.default_rng(self.seed)
-        free = np.zeros((model.n_shards, model.replicas, model.cores))  # when each core is free
+        one_machine = np.zeros(model.shared_cores)
+        free: Servers = [
+            [
+                one_machine if model.shared_cores else np.zeros(model.cores)
+                for _ in range(model.replicas)
+            ]
+            for _ in range(model.n_shards)
+        ]
         arrivals = np.cumsum(rng.exponential(1 / model.rate, n_queries))
         for when in arrivals:
             self.at(float(when), lambda: self._arrive(rng, free))
@@ -94,9 +113,22 @@ class Simulation:
             self.now, _, what = heapq.heappop(self.events)
             what()
 
-    def _arrive(self, rng: np.random.Generator, free: np.ndarray) -> None:
-        """A query asks its shards."""
-        model, began = self.model, self.now
+    def _arrive(self, rng: np.random.Generator, free: Servers) -> None:
+        """A query comes to the driver, which asks shards when it has worked on it."""
+        began = self.now
+        if not self.model.driver:
+            self._ask(rng, free, began)
+            return
+        cores = free[0][0]
+        core = int(cores.argmin())
+        self.driver_free = max(began, self.driver_free, float(cores[core])) + self.model.driver
+        cores[core] = self.driver_free
+        self.busy += self.model.driver
+        self.at(self.driver_free, lambda: self._ask(rng, free, began))
+
+    def _ask(self, rng: np.random.Generator, free: Servers, began: float) -> None:
+        """A query that came at a time asks its shards."""
+        model = self.model
         floor = math.floor(model.n_asked)
         n = floor + int(rng.random() < model.n_asked - floor)
         shards = rng.choice(model.n_shards, min(max(n, 1), model.n_shards), replace=False)
@@ -110,15 +142,16 @@ class Simulation:
                     self.queries.append(self.now - began)
 
         def send(shard: int, replica: int) -> None:
-            core = int(free[shard, replica].argmin())
-            start = max(self.now + model.overhead / 2, float(free[shard, replica, core]))
+            cores = free[shard][replica]
+            core = int(cores.argmin())
+            start = max(self.now + model.overhead / 2, float(cores[core]))
             seconds = self._service(rng)
-            free[shard, replica, core] = start + seconds
+            cores[core] = start + seconds
             self.busy += seconds
             self.at(start + seconds + model.overhead / 2, lambda: done(shard))
 
         for shard in left.copy():
-            best = int(free[shard].min(axis=1).argmin())
+            best = int(np.argmin([each.min() for each in free[shard]]))
             send(shard, best)
             if model.hedges and model.replicas > 1 and len(self.calls) > 200:
                 if len(self.calls) > self.n_known + 100:
@@ -127,7 +160,7 @@ class Simulation:
                 other = (best + 1) % model.replicas
 
                 def hedge(shard: int = shard, late: int = best, other: int = other) -> None:
-                    is_less_busy = free[shard, other].min() < free[shard, late].min()
+                    is_less_busy = free[shard][other].min() < free[shard][late].min()
                     if shard in left and is_less_busy and self.hedges.take():
                         send(shard, other)
 
@@ -146,9 +179,10 @@ def simulate(model: Model, n_queries: int) -> dict[str, float]:
     simulation = Simulation(model)
     simulation.run(n_queries)
     taken = 1e3 * np.array(simulation.queries[n_queries // 10 :])  # without the start
-    cores = model.n_shards * model.replicas * model.cores
+    cores = model.shared_cores or model.n_shards * model.replicas * model.cores
     return {
         "p50_ms": round(float(np.quantile(taken, 0.5)), 2),
+        "p90_ms": round(float(np.quantile(taken, 0.9)), 2),
         "p99_ms": round(float(np.quantile(taken, 0.99)), 2),
         "p99.9_ms": round(float(np.quantile(taken, 0.999)), 2),
         "load": round(simulation.busy / (cores * simulation.now), 3),
@@ -165,25 +199,36 @@ def scaled(service: float, measured_at: float, n_vectors: float) -> float:
     return service * math.log(n_vectors) / math.log(measured_at)
 
 
+def model_of(measured: dict[str, Any]) -> Model:
+    """One machine, as measured with one query at a time: what is not work is time on the way."""
+    work = (measured["replica_ms"] + measured["others_ms"]) / 1e3
+    model = Model(
+        n_shards=int(measured["shards"]),
+        n_asked=measured["n_asked"],
+        service=work,
+        overhead=0.0,
+        rate=1.0,
+        replicas=1,
+        hedges=False,
+        shared_cores=int(measured["cores"]),
+        driver=measured["driver_ms"] / 1e3,
+        hiccup_every=10**9,
+    )
+    alone = simulate(model, 2000)["p50_ms"]
+    return replace(model, overhead=max(0.0, measured["alone"]["p50_ms"] - alone) / 1e3)
+
+
 def check(measured: dict[str, Any], n_queries: int) -> None:
-    """Simulate what was measured, one query after another, and print both."""
-    for each in measured["checks"]:
-        model = Model(
-            n_shards=int(each["shards"]),
-            n_asked=each["n_asked"],
-            service=each["service_ms"] / 1e3,
-            overhead=each["overhead_ms"] / 1e3,
-            rate=1e-3,
-            replicas=1,
-            hedges=False,
-        )
-        found = simulate(model, n_queries)
-        print(json.dumps({"check": each, "simulated": found}))
+    """Predict the latencies under each load that was measured, and print both."""
+    model = model_of(measured)
+    for load in measured["loads"]:
+        found = simulate(replace(model, rate=load["rate"]), n_queries)
+        print(json.dumps({"shards": measured["shards"], "measured": load, "simulated": found}))
 
 
 def project(measured: dict[str, Any], n_queries: int) -> None:
     """Print what 100M and 1B vectors would take, with and without hedging and the router."""
-    at = measured["service"][0]
+    at = measured["service"]
     for n_vectors in (1e8, 1e9):
         n_shards = math.ceil(n_vectors / 1e7)
         replicas_bytes = 2 * bytes_of(n_vectors)
@@ -216,7 +261,8 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=4000)
     given = parser.parse_args()
     measured = json.loads(given.measured.read_text())
-    check(measured, given.queries)
+    for each in measured["checks"]:
+        check(each, given.queries)
     project(measured, given.queries)
 
 

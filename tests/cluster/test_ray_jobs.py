@@ -1,6 +1,10 @@
 """Laws of what fits into Ray: builds by tasks, batches of Ray Data, a deployment of Ray Serve."""
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +98,13 @@ def test_a_batch_needs_its_column(built_path: Path) -> None:
         BatchSearcher(str(built_path), K)(pa.table({"q": list(QUERIES)}))
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @pytest.fixture(scope="module")
 def address(
     nodes: Nodes, built_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -105,9 +116,7 @@ def address(
 
     path = tmp_path_factory.mktemp("served") / "copy"
     shutil.copytree(built_path, path)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
     app = deployment_of(
         str(path), ServeOptions(api_key=None), cpus=0.1, replicas=1, n_bytes=0, name="served"
@@ -155,3 +164,35 @@ def test_a_deployment_takes_changes(address: str) -> None:
     answer = httpx.post(f"{address}/delete", json={"ids": [10**9]}, timeout=60)
     assert answer.json()["n_vectors"] == len(VECTORS)
     assert search(address, QUERIES[:2], ef=WIDE) == exact(QUERIES[:2]).tolist()
+
+
+def test_the_command_serves_until_a_signal(copied_path: Path) -> None:
+    """`cluster serve` starts Ray on this machine, answers over HTTP, and ends all of it."""
+    port = free_port()
+    asked = ["cluster", "serve", str(copied_path), "--port", str(port), "--replicas", "1"]
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "l2route", *asked, "--cpus", "0.1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment | {"L2ROUTE_API_KEY": "secret"},
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            line = next(line for line in process.stdout if line.startswith("serving"))
+            assert line == f"serving {copied_path} at http://127.0.0.1:{port}\n"
+            body = {"queries": QUERIES.tolist(), "k": K, "ef": WIDE}
+            url = f"http://127.0.0.1:{port}/search"
+            assert httpx.post(url, json=body, timeout=60).status_code == 401
+            key = {"Authorization": "Bearer secret"}
+            answer = httpx.post(url, json=body, headers=key, timeout=60)
+            assert answer.json()["ids"] == exact(QUERIES).tolist()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(60)
+    assert code == 0
+    with socket.socket() as gone:
+        assert gone.connect_ex(("127.0.0.1", port)) != 0

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +48,8 @@ Recall = Annotated[
     float | None, typer.Option(callback=a_share, help="Recall@k to reach on merged answers.")
 ]
 Cores = Annotated[float, typer.Option("--cpus", help="Cores that Ray reserves for an actor.")]
+APPLICATION = "l2route"
+"""Name of what `cluster serve` runs in Ray Serve."""
 OFFERED = {
     "n_shards": "--shards",
     "metric": "--metric",
@@ -247,18 +251,18 @@ def serve(
     address: Address = None,
     cpus: Cores = 0.5,
 ) -> None:
-    """Serve an index over HTTP by Ray Serve, with the routes of `l2route serve`."""
+    """Serve an index over HTTP by Ray Serve, with the routes of `l2route serve`, until a signal."""
     ray = connected(address)
     ray_serve = import_serve()
     options = ServeOptions(host=host, port=port, recall=recall, api_key=os.environ.get(API_KEY))
     place = index if "://" in index else str(Path(index).absolute())
     ray_serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
     app = deployment_of(place, options, cpus=cpus, replicas=replicas)
-    ray_serve.run(app, name="l2route", route_prefix="/")
+    ray_serve.run(app, name=APPLICATION, route_prefix="/")
+    is_over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: is_over.set())
     print(f"serving {index} at http://{host}:{port}", flush=True)
-    try:
-        while True:
-            time.sleep(3600)
-    except KeyboardInterrupt:
-        ray_serve.shutdown()
-        ray.shutdown()
+    is_over.wait()
+    ray_serve.delete(APPLICATION)  # not all of Serve: others may have applications there
+    ray.shutdown()

@@ -15,6 +15,8 @@ from l2route.search.validation import Validation
 
 RERANKS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 """Values of rerank to try, as multiples of k."""
+N_SMALLER = 3
+"""How many of them are smaller than the first to be tried: its cost bounds their walks."""
 WIDEST_BEAM = 4096
 """Beams are doubled until they reach the recall or are at least this wide."""
 SATURATED = 0.02
@@ -99,29 +101,31 @@ def _cheapest(
         The cost, inf if none reaches it; the setting, or None; and the best that was measured.
     """
     cost, chosen, best = np.inf, None, 0.0
-    known: int | None = None
-    is_exact = searcher.space.is_exact
-    for rerank in [0] if is_exact else sorted({round(k * share) for share in RERANKS}):
+
+    def attempt(rerank: int, at_least: int | None = None, at_most: int | None = None) -> int | None:
+        """The narrowest width for a rerank; None if there is none, or another rerank is cheaper."""
+        nonlocal cost, chosen, best
         trial = knob(searcher, validation, k, rerank, n_threads, goal)
-        width = trial.narrowest(goal.needed, known)
+        width = trial.narrowest(goal.needed, at_least, at_most, cost)
         best = max(best, *trial.measures.values())
-        if width is None:
-            continue
-        if trial.costs[width] >= cost:
+        if width is None or trial.costs[width] >= cost:
+            return None
+        cost, chosen = trial.costs[width], trial.setting(width)
+        return width
+
+    shares = (0.0,) if searcher.space.is_exact else RERANKS
+    reranks = sorted({round(k * share) for share in shares})
+    middle = min(N_SMALLER, len(reranks) - 1)
+    width = first = attempt(reranks[middle])
+    for rerank in reranks[middle + 1 :]:
+        before = width
+        width = attempt(rerank, at_most=before)
+        if width is None and before is not None:
             break  # a larger rerank costs more than the shorter walk saves
-        cost, known = trial.costs[width], width
-        limits = trial.limits(width)
-        chosen = Setting(
-            searcher.space.name,
-            k,
-            goal.target,
-            rerank,
-            trial.recalls[width],
-            ef=limits.ef,
-            slack=limits.slack,
-            n_work=trial.work[width],
-            guarantee=goal.guarantee,
-        )
+    for rerank in reversed(reranks[:middle]):
+        if first is None:
+            break  # a smaller rerank does not reach the recall, or costs more
+        first = attempt(rerank, at_least=first)
     return cost, chosen, best
 
 
@@ -154,22 +158,43 @@ class _Trial(ABC):
     def limits(self, width: int) -> Limits:
         """Limits of a search with this width."""
 
+    def setting(self, width: int) -> Setting:
+        """The setting with a width that was measured."""
+        limits = self.limits(width)
+        return Setting(
+            self.searcher.space.name,
+            self.k,
+            self.goal.target,
+            self.rerank,
+            self.recalls[width],
+            ef=limits.ef,
+            slack=limits.slack,
+            n_work=self.work[width],
+            guarantee=self.goal.guarantee,
+        )
+
     @abstractmethod
     def ends(self) -> tuple[int, int, int]:
         """The narrowest width, the first to try and the widest."""
 
-    def narrowest(self, target: float, known: int | None) -> int | None:
-        """The narrowest width that reaches a goal; None if none does.
+    def narrowest(
+        self, target: float, at_least: int | None, at_most: int | None, bound: float
+    ) -> int | None:
+        """The narrowest width that reaches a goal; None if none does, or none cheaply enough.
 
         Args:
             target: what is needed of the goal's measure.
-            known: a width that reached it with a smaller rerank; None if there is none.
+            at_least: the narrowest width for a larger rerank; None if it is not known.
+            at_most: a width that reaches it with a smaller rerank; None if there is none.
+            bound: cost at which a search for a width gives up.
         """
         floor, first, _ = self.ends()
-        if known is not None:
-            low, high = self._narrow(floor, max(floor, known), target)
+        if at_most is not None:
+            low, high = self._narrow(floor, max(floor, at_most), target)
         else:
-            widest = self._widen(first, target)
+            if at_least is not None:
+                floor = first = max(floor, at_least)
+            widest = self._widen(first, target, bound)
             if widest is None:
                 return None
             low, high = (floor if widest == first else widest // 2), widest
@@ -181,14 +206,14 @@ class _Trial(ABC):
         self._measure(high)  # fills `costs`
         return high
 
-    def _widen(self, width: int, target: float) -> int | None:
-        """Double a width until it reaches a recall; None if it saturates below."""
+    def _widen(self, width: int, target: float, bound: float) -> int | None:
+        """Double a width until it reaches a recall; None if it saturates below, or costs much."""
         before: float | None = None
         while (recall := self._measure(width)) < target:
             is_saturated = before is not None and recall - before < SATURATED * (target - recall)
-            if width >= self.ends()[2] or is_saturated:
+            if width >= self.ends()[2] or is_saturated or self.costs[width] >= bound:
                 return None
-            before, width = recall, 2 * width
+            before, width = recall, max(1, 2 * width)
         return width
 
     def _narrow(self, floor: int, width: int, target: float) -> tuple[int, int]:
