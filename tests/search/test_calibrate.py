@@ -15,7 +15,9 @@ from l2route.evaluation.measure import measure
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
+from l2route.search.calibrate import RERANKS, cheapest_slack
 from l2route.search.limits import Limits
+from l2route.search.machine import TYPICAL
 from l2route.search.setting import Setting
 from l2route.search.validation import DEPTH, N_KEPT, Validation
 
@@ -61,6 +63,30 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
         assert recall_of(index, k, **narrower.limits._asdict()) < 0.8
     if metric == "ip":
         assert setting.ef is not None
+
+
+@pytest.mark.parametrize("routing", ["int8", "int2"])
+def test_no_other_rerank_is_cheaper(routing: Any) -> None:
+    """A setting by slack costs what the best of all reranks costs, each at its narrowest slack.
+
+    With two bits many have to be reranked, with eight few: it is not the first that is tried.
+    """
+    index = built()
+    index.compress(routing)
+    searcher, validation = index.searcher(), index.validation
+    assert validation is not None
+    judge = validation.judge(searcher.base, 10)
+    found = {}
+    for rerank in sorted({round(10 * share) for share in RERANKS}):
+        for slack in range(0, 250):
+            limits = Limits(slack=slack / 1000, rerank=rerank)
+            result = searcher.search(VALIDATION, 10, limits=limits)
+            if judge(result.ids) >= 0.9:
+                found[TYPICAL.search_ns(searcher, result)] = (rerank, slack / 1000)
+                break
+    setting = cheapest_slack(searcher, validation, 10, 0.9)
+    assert setting is not None
+    assert (setting.rerank, setting.slack) == found[min(found)]
 
 
 def test_a_setting_gives_limits() -> None:
