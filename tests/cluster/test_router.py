@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from l2route.cluster.operating import Trial, cheapest_threshold, recall_of
+from l2route.cluster.operating import Trial, cheapest_threshold, inner_recalls, recall_of
 from l2route.cluster.partition import make_partition
 from l2route.cluster.router import LEARNED, Router, chosen_by
 from l2route.cluster.router_learning import (
@@ -153,3 +153,12 @@ def test_the_threshold_reaches_the_recall_and_no_higher_one_does() -> None:
     assert recall == recall_of(trial.found(chosen_by(scores, threshold)), truth)
     assert recall_of(trial.found(chosen_by(scores, threshold + 0.02)), truth) < 0.8
     assert cheapest_threshold(trial, scores, truth + 10**6, 0.8)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [(0.5, [0.5, 0.9]), (0.95, [0.95, 0.97, 0.98, 0.99]), (0.99, [0.99, 0.995]), (1.0, [1.0])],
+)
+def test_recalls_within_shards_fit_the_recall_in_all(target: float, expected: list[float]) -> None:
+    """Shards are calibrated for the recall in all, and for some of what is missed, not for more."""
+    assert inner_recalls(target) == expected

@@ -78,7 +78,7 @@ def test_no_other_rerank_is_cheaper(routing: Any) -> None:
     judge = validation.judge(searcher.base, 10)
     found = {}
     for rerank in sorted({round(10 * share) for share in RERANKS}):
-        for slack in range(0, 250):
+        for slack in range(250):
             limits = Limits(slack=slack / 1000, rerank=rerank)
             result = searcher.search(VALIDATION, 10, limits=limits)
             if judge(result.ids) >= 0.9:

@@ -17,6 +17,9 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 INNER = (0.9, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999)
 """Recalls within shards that are tried, beside the one that is asked for."""
+LEAST_MISSED = 0.2
+"""Share of what may be missed in all that may be missed at least within shards: to miss less
+costs more than to ask one more shard."""
 N_THRESHOLDS = 200
 """Thresholds that are tried."""
 Search = Callable[[Floats, int, float], list[Answer]]
@@ -63,6 +66,12 @@ class Trial:
         return float((self.computed * chosen.T).sum(axis=0).mean())
 
 
+def inner_recalls(target: float) -> list[float]:
+    """Recalls within shards that may be the cheapest for a recall in all, ascending."""
+    most = 1 - LEAST_MISSED * (1 - target) + 1e-9  # differences are rounded
+    return sorted({each for each in INNER if target <= each <= most} | {target})
+
+
 def find_point(
     router: Router,
     queries: Floats,
@@ -90,10 +99,9 @@ def find_point(
         raise ValueError(f"expected {expected}, got {k}")
     chosen_kind: Kind = kind or router.kind
     scores = router.scores(queries, chosen_kind)
-    inner = sorted({each for each in INNER if each >= target} | {target})
     best: Point | None = None
     reached = 0.0
-    for each in inner:
+    for each in inner_recalls(target):
         trial = Trial.of(each, search(queries, k, each))
         threshold, recall = cheapest_threshold(trial, scores, truth[:, :k], target)
         reached = max(reached, recall)

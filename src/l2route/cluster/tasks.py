@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from l2route.cluster.folder import Copy, Folder
 from l2route.cluster.manifest import SHARD, Shard, read_mark, write_mark
-from l2route.cluster.operating import INNER
+from l2route.cluster.operating import inner_recalls
 from l2route.cluster.runners import Clock
 from l2route.cluster.workspace import Workspace
 from l2route.data.truth import exact_neighbors
@@ -83,7 +83,7 @@ def build_shard(
             n_threads=recipe.n_threads,
             ids=ids,
         )
-        for inner in (*INNER, recipe.recall) if index.validation is not None else ():
+        for inner in inner_recalls(recipe.recall) if index.validation is not None else ():
             _measure(index, inner, recipe)
     _save(index, place)
     facts = facts_of(index, number)

@@ -1,6 +1,7 @@
 """The search for the cheapest setting that reaches a recall on validation queries."""
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,14 +58,13 @@ def calibrate(
         expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
         raise ValueError(f"expected {expected}, got {k}")
     goal = Goal.of(target, check_guarantee(guarantee), len(validation.queries))
-    knobs: list[type[_Trial]] = [_Beams]
+    found = _Found()
     if searcher.space.origin is not None:
-        knobs.append(_Slacks)
-    results = [_cheapest(knob, searcher, validation, k, goal, n_threads) for knob in knobs]
-    reached = [(cost, setting) for cost, setting, _ in results if setting is not None]
-    if not reached:
-        raise OutOfReachError(goal.miss(k, max(best for _, _, best in results)))
-    cost, setting = min(reached, key=lambda pair: pair[0])
+        found = _cheapest(_Slacks, searcher, validation, k, goal, n_threads)
+    found = _cheapest(_Beams, searcher, validation, k, goal, n_threads, found)
+    cost, setting = found.cost, found.setting
+    if setting is None:
+        raise OutOfReachError(goal.miss(k, found.best))
     if rule is not None:
         ruled = cheapest_rule(searcher, validation, setting, rule, goal, n_threads)
         plain = (setting, cost)
@@ -77,14 +77,24 @@ def cheapest_beam(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
     """Find the cheapest setting by beam width; None if none reaches the recall."""
-    return _cheapest(_Beams, searcher, validation, k, Goal(target, "mean", target))[1]
+    return _cheapest(_Beams, searcher, validation, k, Goal(target, "mean", target)).setting
 
 
 def cheapest_slack(
     searcher: Searcher, validation: Validation, k: int, target: float
 ) -> Setting | None:
     """Find the cheapest setting by slack; None if none reaches the recall."""
-    return _cheapest(_Slacks, searcher, validation, k, Goal(target, "mean", target))[1]
+    return _cheapest(_Slacks, searcher, validation, k, Goal(target, "mean", target)).setting
+
+
+class _Found(NamedTuple):
+    """The cheapest setting that was found."""
+
+    cost: float = np.inf
+    setting: Setting | None = None
+    """None if none reaches the goal."""
+    best: float = 0.0
+    """The best measure of all trials."""
 
 
 def _cheapest(
@@ -94,13 +104,14 @@ def _cheapest(
     k: int,
     goal: Goal,
     n_threads: int = 0,
-) -> tuple[float, Setting | None, float]:
-    """Cost and setting of the cheapest trial of a knob that reaches the goal.
+    rival: _Found | None = None,
+) -> _Found:
+    """The cheapest setting of a knob that reaches the goal, or of another knob if that is cheaper.
 
-    Returns:
-        The cost, inf if none reaches it; the setting, or None; and the best that was measured.
+    Reranks are tried from the rival's, or from one in the middle, first upwards, then downwards,
+    until one is no cheaper.
     """
-    cost, chosen, best = np.inf, None, 0.0
+    cost, chosen, best = rival or _Found()
 
     def attempt(rerank: int, at_least: int | None = None, at_most: int | None = None) -> int | None:
         """The narrowest width for a rerank; None if there is none, or another rerank is cheaper."""
@@ -115,18 +126,17 @@ def _cheapest(
 
     shares = (0.0,) if searcher.space.is_exact else RERANKS
     reranks = sorted({round(k * share) for share in shares})
-    middle = min(N_SMALLER, len(reranks) - 1)
+    middle = reranks.index(chosen.rerank) if chosen else min(N_SMALLER, len(reranks) - 1)
     width = first = attempt(reranks[middle])
     for rerank in reranks[middle + 1 :]:
-        before = width
-        width = attempt(rerank, at_most=before)
-        if width is None and before is not None:
+        if width is None and chosen is not None:
             break  # a larger rerank costs more than the shorter walk saves
+        width = attempt(rerank, at_most=width)
     for rerank in reversed(reranks[:middle]):
         if first is None:
             break  # a smaller rerank does not reach the recall, or costs more
         first = attempt(rerank, at_least=first)
-    return cost, chosen, best
+    return _Found(cost, chosen, best)
 
 
 class _Trial(ABC):
