@@ -3,10 +3,11 @@
     python benchmarks/cluster_load.py --shards 4 --out out/overhead4 --measured out/load4.json
 
 Measured first, with one query at a time: CPU time of the driver per query, of replicas and of
-Ray's other processes per call, and the latency. Then queries arrive as a Poisson process at shares
-of the rate that four threads reach, each timed from the moment that it was due. Replicas search
-with one thread; there is one per shard, and hedging is off. `cluster_simulation.py --measured` has
-to predict the latencies under load from the rest.
+Ray's other processes per call, and the latency. Then the most queries a second that four threads of
+the driver reach. Then queries arrive as a Poisson process at shares of that rate, and the four
+threads ask them in turn; each is timed from the moment that it was due. Replicas search with one
+thread; there is one per shard, and hedging is off. `cluster_simulation.py --measured` has to
+predict the latencies under load from the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from cluster_nodes import Nodes, opened
 from l2route.cluster.cluster import Cluster
 
 K, RECALL = 10, 0.95
-N_ALONE = 500
+N_ALONE, N_THREADS = 500, 4
 LOADS = (0.3, 0.5, 0.7)
 SECONDS = 20.0
 Queries = np.ndarray
@@ -55,13 +56,12 @@ def one_by_one(cluster: Cluster, queries: Queries, n: int) -> list[float]:
     return taken
 
 
-def closed_loop(cluster: Cluster, queries: Queries, n_threads: int = 4) -> float:
+def closed_loop(cluster: Cluster, queries: Queries) -> float:
     """Queries a second of threads that ask one after another."""
-    n = N_ALONE
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(N_THREADS) as pool:
         began = time.perf_counter()
-        list(pool.map(lambda _: one_by_one(cluster, queries, n), range(n_threads)))
-        return n_threads * n / (time.perf_counter() - began)
+        list(pool.map(lambda _: one_by_one(cluster, queries, N_ALONE), range(N_THREADS)))
+        return N_THREADS * N_ALONE / (time.perf_counter() - began)
 
 
 def under_load(cluster: Cluster, queries: Queries, rate: float, seconds: float) -> list[float]:
@@ -74,7 +74,7 @@ def under_load(cluster: Cluster, queries: Queries, rate: float, seconds: float) 
         cluster.search(queries[i % len(queries)][None], K, recall=RECALL)
         return 1e3 * (time.perf_counter() - start - due[i])
 
-    with ThreadPoolExecutor(32) as pool:
+    with ThreadPoolExecutor(N_THREADS) as pool:
         waiting = []
         for i, when in enumerate(due):
             time.sleep(max(0.0, start + when - time.perf_counter()))

@@ -14,11 +14,12 @@ too, if that is less busy, for at most 5% of all calls; the first answer counts,
 worked off all the same.
 
 Assumptions: the number of shards that a query asks grows with a power of all shards, that of the
-measured numbers at 4 and 8 shards; the service time of a shard grows with the logarithm of its
-vectors, from the time measured at one size; a call has a fixed cost on the way; nodes do not fail;
-the router's time is part of the fixed cost; one in `hiccup_every` service times takes `hiccup`
-times as long, as by a pause of a busy machine. Bytes are those of int8 routing vectors, float16
-originals and 16 edges.
+measured numbers at 4 and 8 shards, and the queries of a batch choose independently; a call takes
+the CPU time that Ray takes in a replica, and for each query a search, which grows with the
+logarithm of the vectors of a shard; a call has a fixed time on the way; nodes do not fail; there
+are as many drivers as needed (`driver_cores`), and none is a bottleneck; one in `hiccup_every`
+service times takes `hiccup` times as long, as by a pause of a busy machine. Bytes are those of int8
+routing vectors, float16 originals and 16 edges.
 """
 
 from __future__ import annotations
@@ -200,7 +201,10 @@ def scaled(service: float, measured_at: float, n_vectors: float) -> float:
 
 
 def model_of(measured: dict[str, Any]) -> Model:
-    """One machine, as measured with one query at a time: what is not work is time on the way."""
+    """One machine: what takes time with one query at a time and is not work is on the way.
+
+    The driver works on one query at a time, as fast as it did with four threads.
+    """
     work = (measured["replica_ms"] + measured["others_ms"]) / 1e3
     model = Model(
         n_shards=int(measured["shards"]),
@@ -211,7 +215,7 @@ def model_of(measured: dict[str, Any]) -> Model:
         replicas=1,
         hedges=False,
         shared_cores=int(measured["cores"]),
-        driver=measured["driver_ms"] / 1e3,
+        driver=max(measured["driver_ms"] / 1e3, 1 / measured["capacity"]),
         hiccup_every=10**9,
     )
     alone = simulate(model, 2000)["p50_ms"]
@@ -226,18 +230,25 @@ def check(measured: dict[str, Any], n_queries: int) -> None:
         print(json.dumps({"shards": measured["shards"], "measured": load, "simulated": found}))
 
 
-def project(measured: dict[str, Any], n_queries: int) -> None:
+def calls_of(n_shards: int, asked: float, batch: int) -> float:
+    """Shards that a batch asks, if each of its queries asks `asked` of them at random."""
+    return n_shards * (1 - (1 - asked / n_shards) ** batch)
+
+
+def project(measured: dict[str, Any], n_batches: int) -> None:
     """Print what 100M and 1B vectors would take, with and without hedging and the router."""
-    at = measured["service"]
-    for n_vectors in (1e8, 1e9):
+    at = measured["search"]
+    for n_vectors, batch in ((1e8, 1), (1e8, 32), (1e9, 1), (1e9, 32)):
         n_shards = math.ceil(n_vectors / 1e7)
         replicas_bytes = 2 * bytes_of(n_vectors)
         n_nodes = max(math.ceil(replicas_bytes / NODE_BYTES), math.ceil(2 * n_shards / NODE_CORES))
-        service = scaled(at["service_ms"] / 1e3, at["vectors"], n_vectors / n_shards)
+        search_ms = scaled(at["ms"], at["vectors"], n_vectors / n_shards)
         for router, (few, many) in measured["routers"].items():
             asked = min(float(n_shards), few * (n_shards / 4) ** math.log2(many / few))
-            most = 2 * n_shards / (asked * service)  # queries a second of all cores
-            base = Model(n_shards, asked, service, overhead=measured["overhead_ms"] / 1e3)
+            calls = calls_of(n_shards, asked, batch)
+            service = (measured["call_ms"] + search_ms * batch * asked / calls) / 1e3
+            most = 2 * n_shards / (calls * service)  # batches a second of all cores
+            base = Model(n_shards, calls, service, overhead=measured["way_ms"] / 1e3)
             for load in (0.3, 0.6):
                 for hedges in (False, True):
                     model = replace(base, rate=load * most, hedges=hedges)
@@ -248,10 +259,12 @@ def project(measured: dict[str, Any], n_queries: int) -> None:
                         "shards": n_shards,
                         "router": router,
                         "asked": round(asked, 2),
-                        "queries_s": round(model.rate),
+                        "batch": batch,
+                        "queries_s": round(model.rate * batch),
+                        "driver_cores": round(model.rate * measured["driver_ms"] / 1e3, 1),
                         "hedging": hedges,
                     }
-                    print(json.dumps(row | simulate(model, n_queries)), flush=True)
+                    print(json.dumps(row | simulate(model, n_batches)), flush=True)
 
 
 def main() -> None:
