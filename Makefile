@@ -6,7 +6,7 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples $(wildcard docs/*.py) conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash profile \
+.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash object-store profile \
   paper-smoke wheel wheel-test cross clean
 
 demo: $(VENV)/core
@@ -106,6 +106,14 @@ fuzz: $(VENV)/core
 KILLS ?= 300
 crash: $(VENV)/core
 	L2ROUTE_KILLS=$(KILLS) $(BIN)/pytest tests/files/test_crash.py tests/state/test_crash_index.py
+
+# A sharded index in an object store, S3 as moto serves it, in an environment of its own.
+STORE_BIN := build/store/bin
+object-store:
+	$(PYTHON) -m venv build/store
+	$(STORE_BIN)/pip install --quiet ".[arrow]" fsspec s3fs "moto[server]" pytest sybil
+	PYTHONPATH=tests $(STORE_BIN)/pytest -q --noconftest -c /dev/null --rootdir . \
+	  -p no:cacheprovider tests/cluster/test_object_store.py
 
 # Where searches spend their time, by perf, on a core built with debug information.
 PROFILED := build/profiled
