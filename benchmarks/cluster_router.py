@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from l2route import RoutingIndex
 from l2route.cluster.manifest import Point
-from l2route.cluster.operating import Trial, find_point, recall_of
+from l2route.cluster.operating import Trial, find_point, inner_recalls, recall_of
 from l2route.cluster.router import Router, chosen_by
 from l2route.cluster.sharded import ShardedIndex
 from l2route.data.public import demo_words
@@ -81,7 +81,7 @@ def fixed_number(index: ShardedIndex, kind: str, recall: float) -> Point:
     assert index.validation is not None
     queries, truth = index.validation
     best: Point | None = None
-    for inner in sorted({recall, 0.97, 0.98, 0.99, 0.995}):
+    for inner in inner_recalls(recall):
         trial = Trial.of(inner, index._ask_all(queries, K, inner))
         for n in range(1, index.n_shards + 1):
             chosen = index.router.nearest(queries, n, kind)  # type: ignore[arg-type]

@@ -169,30 +169,41 @@ def test_a_deployment_takes_changes(address: str) -> None:
 def test_the_command_serves_until_a_signal(copied_path: Path) -> None:
     """`cluster serve` starts Ray on this machine, answers over HTTP, and ends all of it."""
     port = free_port()
-    asked = ["cluster", "serve", str(copied_path), "--port", str(port), "--replicas", "1"]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("RAY_ADDRESS")
-    }
+    asked = f"cluster serve {copied_path} --port {port} --replicas 1 --cpus 0.1 --address local"
     process = subprocess.Popen(
-        [sys.executable, "-m", "l2route", *asked, "--cpus", "0.1"],
+        [sys.executable, "-m", "l2route", *asked.split()],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment | {"L2ROUTE_API_KEY": "secret"},
+        env=os.environ | {"L2ROUTE_API_KEY": "secret"},
     )
     with process:
         try:
             assert process.stdout is not None
             line = next(line for line in process.stdout if line.startswith("serving"))
             assert line == f"serving {copied_path} at http://127.0.0.1:{port}\n"
-            body = {"queries": QUERIES.tolist(), "k": K, "ef": WIDE}
-            url = f"http://127.0.0.1:{port}/search"
-            assert httpx.post(url, json=body, timeout=60).status_code == 401
+            address = f"http://127.0.0.1:{port}"
+            assert search(address, QUERIES, ef=WIDE) == exact(QUERIES).tolist()
+            url, change = f"{address}/delete", {"ids": [0]}
+            assert httpx.post(url, json=change, timeout=60).status_code == 401
             key = {"Authorization": "Bearer secret"}
-            answer = httpx.post(url, json=body, headers=key, timeout=60)
-            assert answer.json()["ids"] == exact(QUERIES).tolist()
+            assert httpx.post(url, json=change, headers=key, timeout=60).status_code != 401
         finally:
             process.send_signal(signal.SIGTERM)
             code = process.wait(60)
     assert code == 0
     with socket.socket() as gone:
         assert gone.connect_ex(("127.0.0.1", port)) != 0
+
+
+def test_the_command_refuses_to_wait_for_cores(nodes: Nodes, built_path: Path) -> None:
+    """`cluster serve` says which cores are missing, in place of waiting for them."""
+    asked = f"cluster serve {built_path} --cpus 100 --address {nodes.address}"
+    done = subprocess.run(
+        [sys.executable, "-m", "l2route", *asked.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "expected 700 cores for 6 actors of shards and the server" in done.stderr

@@ -19,6 +19,8 @@ from l2route.cli.progress import bar
 from l2route.cluster.building import BuildOptions, build_sharded
 from l2route.cluster.cluster import Cluster
 from l2route.cluster.deployment import deployment_of, import_serve
+from l2route.cluster.folder import Folder
+from l2route.cluster.manifest import Manifest
 from l2route.cluster.operating import recall_of
 from l2route.cluster.rays import connected
 from l2route.cluster.router import Kind
@@ -34,7 +36,7 @@ cluster = typer.Typer(
 Place = Annotated[str, typer.Argument(help="Directory, or URL of fsspec, of a sharded index.")]
 Address = Annotated[
     str | None,
-    typer.Option(help="Ray cluster: auto, or its address. By default one on this machine."),
+    typer.Option(help="Ray cluster: auto, local for a new one, or its address."),
 ]
 Replicas = Annotated[
     int | None,
@@ -239,6 +241,18 @@ def info(index: Place, as_json: Json = False) -> None:
         print("setting: " + ", ".join(f"{name} {value}" for name, value in point.items()))
 
 
+def _check_cores(ray: Any, manifest: Manifest, replicas: int | None, cpus: float) -> None:
+    """Refuse what would wait for ever: more actors than the nodes have cores for."""
+    n_actors = len(manifest.shards) * (replicas or manifest.replicas)
+    needed, there = cpus * (n_actors + 1), float(ray.cluster_resources().get("CPU", 0))
+    if needed > there + 1e-9:
+        expected = f"{needed:g} cores for {n_actors} actors of shards and the server"
+        raise ValueError(
+            f"expected {expected}, --cpus {cpus:g} each, got a cluster with {there:g}: "
+            "use fewer --replicas or --cpus"
+        )
+
+
 @cluster.command()
 def serve(
     index: Place,
@@ -256,6 +270,7 @@ def serve(
     ray_serve = import_serve()
     options = ServeOptions(host=host, port=port, recall=recall, api_key=os.environ.get(API_KEY))
     place = index if "://" in index else str(Path(index).absolute())
+    _check_cores(ray, Manifest.read(Folder(place)), replicas, cpus)
     ray_serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
     app = deployment_of(place, options, cpus=cpus, replicas=replicas)
     ray_serve.run(app, name=APPLICATION, route_prefix="/")

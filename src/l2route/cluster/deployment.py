@@ -145,7 +145,7 @@ def deployment_of(
         options: limits, time-outs and the API key.
         name: under which the actors of the shards are shared.
         num_replicas: replicas of the deployment, or "auto" to follow the load.
-        cpus: cores that Ray reserves for a replica of the deployment.
+        cpus: cores that Ray reserves for a replica of the deployment, and for an actor of a shard.
         **cluster: arguments of `Cluster`.
     """
     serve = import_serve()
@@ -155,7 +155,7 @@ def deployment_of(
     chosen = replace(options or ServeOptions(), reload=False)
 
     def build() -> Any:
-        served = ServedCluster(Cluster(path, name=name, **cluster))
+        served = ServedCluster(Cluster(path, name=name, cpus=cpus, **cluster))
         # it has all that the server asks of an index that is served
         return app_of(Engine(cast(Served, served), chosen), has_page=False)
 

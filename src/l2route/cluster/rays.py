@@ -25,16 +25,18 @@ def import_ray() -> Any:
 
 
 def connected(address: Address = None) -> Any:
-    """Ray, connected to a cluster; to a new one on this machine alone if there is none.
+    """Ray, connected to a cluster, by default of this machine, to a new one if there is none.
 
-    A new one listens on 127.0.0.1, unless ray was imported before.
+    A new one listens on 127.0.0.1, unless ray was imported before. The address `local` is for a
+    new one in any case.
     """
-    if address is None:
+    is_here = address in (None, "local")
+    if is_here:
         os.environ.setdefault(LOOPBACK, "0")  # read when ray is imported
     ray = import_ray()
     if not ray.is_initialized():
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        if address is None:
+        if is_here:
             options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         ray.init(address=address, **options)
     return ray
