@@ -141,13 +141,11 @@ def main() -> None:
         f"opened after {time.perf_counter() - began:.0f} s"
     )
     print(json.dumps(index.info()["build"]))
-    cache = given.out.parent
-    truth = exact_neighbors(base, queries, K, cache=cache).ids
+    truth = exact_neighbors(base, queries, K, cache=given.out.parent).ids
     print(json.dumps(same_as_one_index(index, base, queries[:100])), flush=True)
     judge = Judge(index, queries, truth)
     everything = np.ones((len(queries), index.n_shards), dtype=bool)
-    inners = (given.recall, 0.99)
-    rows = [judge.row("all shards", everything, inner, 0.0) for inner in inners]
+    rows = [judge.row("all shards", everything, inner, 0.0) for inner in (given.recall, 0.99)]
     plain = Router(index.router.partition)
     cells = plain.cost("centroids")
     fixed = fixed_number(index, "centroids", given.recall)

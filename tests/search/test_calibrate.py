@@ -15,7 +15,7 @@ from l2route.evaluation.measure import measure
 from l2route.graph.build import GraphOptions, build_graph
 from l2route.index import RoutingIndex, load
 from l2route.search.base import BaseVectors
-from l2route.search.calibrate import RERANKS, cheapest_slack
+from l2route.search.calibrate import RERANKS, cheapest_beam, cheapest_slack
 from l2route.search.limits import Limits
 from l2route.search.machine import TYPICAL
 from l2route.search.setting import Setting
@@ -65,28 +65,32 @@ def test_a_setting_reaches_its_recall_and_no_narrower_beam_does(metric: str, k: 
         assert setting.ef is not None
 
 
-@pytest.mark.parametrize("routing", ["int8", "int2"])
-def test_no_other_rerank_is_cheaper(routing: Any) -> None:
-    """A setting by slack costs what the best of all reranks costs, each at its narrowest slack.
+@pytest.mark.parametrize(
+    ("metric", "routing"), [("l2", "int8"), ("l2", "int2"), ("ip", "int8"), ("ip", "int4")]
+)
+def test_no_other_rerank_is_cheaper(metric: Any, routing: Any) -> None:
+    """A setting costs what the best of all reranks costs, each with its narrowest walk.
 
     With two bits many have to be reranked, with eight few: it is not the first that is tried.
     """
-    index = built()
+    index = built(metric=metric)
     index.compress(routing)
     searcher, validation = index.searcher(), index.validation
     assert validation is not None
     judge = validation.judge(searcher.base, 10)
     found = {}
     for rerank in sorted({round(10 * share) for share in RERANKS}):
-        for slack in range(250):
-            limits = Limits(slack=slack / 1000, rerank=rerank)
+        slacks = (Limits(slack=width / 1000, rerank=rerank) for width in range(250))
+        beams = (Limits(ef=width, rerank=rerank) for width in range(rerank, 400))
+        for limits in slacks if metric == "l2" else beams:
             result = searcher.search(VALIDATION, 10, limits=limits)
             if judge(result.ids) >= 0.9:
-                found[TYPICAL.search_ns(searcher, result)] = (rerank, slack / 1000)
+                found[TYPICAL.search_ns(searcher, result)] = limits
                 break
-    setting = cheapest_slack(searcher, validation, 10, 0.9)
+    cheapest = cheapest_slack if metric == "l2" else cheapest_beam
+    setting = cheapest(searcher, validation, 10, 0.9)
     assert setting is not None
-    assert (setting.rerank, setting.slack) == found[min(found)]
+    assert setting.limits == found[min(found)]
 
 
 def test_a_setting_gives_limits() -> None:

@@ -124,6 +124,11 @@ def _cheapest(
         cost, chosen = trial.costs[width], trial.setting(width)
         return width
 
+    def bound_of(rerank: int, width: int) -> int:
+        """A width that smaller reranks need at least, if this rerank needs that width."""
+        floor = knob(searcher, validation, k, rerank, n_threads, goal).ends()[0]
+        return width if width > floor else 0  # the floor follows from the rerank
+
     shares = (0.0,) if searcher.space.is_exact else RERANKS
     reranks = sorted({round(k * share) for share in shares})
     middle = reranks.index(chosen.rerank) if chosen else min(N_SMALLER, len(reranks) - 1)
@@ -132,10 +137,10 @@ def _cheapest(
         if width is None and chosen is not None:
             break  # a larger rerank costs more than the shorter walk saves
         width = attempt(rerank, at_most=width)
-    for rerank in reversed(reranks[:middle]):
+    for before, rerank in zip(reranks[middle:0:-1], reranks[:middle][::-1], strict=True):
         if first is None:
             break  # a smaller rerank does not reach the recall, or costs more
-        first = attempt(rerank, at_least=first)
+        first = attempt(rerank, at_least=bound_of(before, first))
     return _Found(cost, chosen, best)
 
 
