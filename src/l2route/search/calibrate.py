@@ -112,11 +112,13 @@ def _cheapest(
     until one is no cheaper.
     """
     cost, chosen, best = rival or _Found()
+    floor = 0  # the narrowest width that the rerank tried last allows
 
     def attempt(rerank: int, at_least: int | None = None, at_most: int | None = None) -> int | None:
         """The narrowest width for a rerank; None if there is none, or another rerank is cheaper."""
-        nonlocal cost, chosen, best
+        nonlocal cost, chosen, best, floor
         trial = knob(searcher, validation, k, rerank, n_threads, goal)
+        floor = trial.ends()[0]
         width = trial.narrowest(goal.needed, at_least, at_most, cost)
         best = max(best, *trial.measures.values())
         if width is None or trial.costs[width] >= cost:
@@ -124,23 +126,20 @@ def _cheapest(
         cost, chosen = trial.costs[width], trial.setting(width)
         return width
 
-    def bound_of(rerank: int, width: int) -> int:
-        """A width that smaller reranks need at least, if this rerank needs that width."""
-        floor = knob(searcher, validation, k, rerank, n_threads, goal).ends()[0]
-        return width if width > floor else 0  # the floor follows from the rerank
-
     shares = (0.0,) if searcher.space.is_exact else RERANKS
     reranks = sorted({round(k * share) for share in shares})
     middle = reranks.index(chosen.rerank) if chosen else min(N_SMALLER, len(reranks) - 1)
     width = first = attempt(reranks[middle])
+    first_floor = floor
     for rerank in reranks[middle + 1 :]:
         if width is None and chosen is not None:
             break  # a larger rerank costs more than the shorter walk saves
         width = attempt(rerank, at_most=width)
-    for before, rerank in zip(reranks[middle:0:-1], reranks[:middle][::-1], strict=True):
+    floor = first_floor
+    for rerank in reversed(reranks[:middle]):
         if first is None:
             break  # a smaller rerank does not reach the recall, or costs more
-        first = attempt(rerank, at_least=bound_of(before, first))
+        first = attempt(rerank, at_least=first if first > floor else 0)
     return _Found(cost, chosen, best)
 
 
