@@ -1,4 +1,4 @@
-// Both frontiers behind C functions, for search/test_frontiers.py.
+// Both frontiers and the selection of keys behind C functions, for search/test_frontiers.py.
 #include <cstddef>
 #include <limits>
 #include <variant>
@@ -31,6 +31,31 @@ void frontier_push(AnyFrontier* any, const float* scores, const VertexId* vertic
   std::vector<Key> keys(n);
   for (std::size_t i = 0; i < n; ++i) keys[i] = make_key(scores[i], vertices[i]);
   std::visit([&](auto& frontier) { frontier.push(keys.data(), n); }, *any);
+}
+
+// Pushes what is not beyond the worst entry, as walks do.
+void frontier_push_near(AnyFrontier* any, const char* level, const float* scores,
+                        const VertexId* vertices, std::size_t n) {
+  const NearKeys near_keys = near_keys_kernel(level);
+  std::vector<Key> keys(n + kKeyRoom);
+  std::visit(
+      [&](auto& frontier) {
+        const Key worst = frontier.worst();
+        const float reach =
+            worst == kNoLimit ? std::numeric_limits<float>::infinity() : score_of(worst);
+        frontier.merge(keys.data(), near_keys(scores, vertices, n, reach, 0, keys.data()));
+      },
+      *any);
+}
+
+// Selects keys; writes the vertices and returns their number.
+std::size_t select_near(const char* level, const float* scores, const VertexId* vertices,
+                        std::size_t n, float farthest, std::size_t n_any, VertexId* near) {
+  std::vector<Key> keys(n + kKeyRoom);
+  const std::size_t n_near =
+      near_keys_kernel(level)(scores, vertices, n, farthest, n_any, keys.data());
+  for (std::size_t i = 0; i < n_near; ++i) near[i] = vertex_of(keys[i]);
+  return n_near;
 }
 
 VertexId frontier_pop(AnyFrontier* any) {

@@ -169,8 +169,10 @@ Output<float> normalized(const Matrix<float>& queries) {
   return array;
 }
 
-Output<float> rotated(const Matrix<float>& vectors, const Matrix<std::int8_t>& signs) {
+Output<float> rotated(const Matrix<float>& vectors, const Matrix<std::int8_t>& signs,
+                      const std::string& simd) {
   const Rotation rotation = rotation_of(signs);
+  const Rotate rotate = rotate_kernel(choose_level(simd));
   const std::size_t n = vectors.shape(0), n_in = vectors.shape(1);
   require(n_in <= rotation.dim, "vectors of at most as many dimensions as signs");
   auto [values, array] = new_array<float>({n, rotation.dim});
@@ -260,7 +262,7 @@ void bind_search(nb::module_& m) {
         "Names of the SIMD kernels this machine can run, fastest first.");
   m.def("normalized", &normalized, "queries"_a,
         "Queries [n, dim] scaled to length 1, as a search by cosine scales them.");
-  m.def("rotated", &rotated, "vectors"_a, "signs"_a,
+  m.def("rotated", &rotated, "vectors"_a, "signs"_a, "simd"_a = "auto",
         "Vectors [n, n_in] padded with zeros and rotated by signs [n_rounds, dim]: [n, dim].");
   m.def("scan_ns", &scan_ns, "row_bytes"_a, "Nanoseconds to score a row in a scan.");
   m.def("walk_ns", &walk_ns, "row_bytes"_a, "Nanoseconds to score a row in a walk.");

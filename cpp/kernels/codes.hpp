@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernels/distance.hpp"
+#include "kernels/sums.hpp"
 
 namespace l2route {
 
@@ -42,21 +43,74 @@ struct CodeQuery {
   float shift = 0;
 };
 
+// Rounds kSums numbers to the nearest integers, which have to fit into a byte; halves to even.
+inline void round_to_bytes(const double* numbers, std::int8_t* rounded) {
+#if defined(__x86_64__)
+  const auto pair = [&](std::size_t at) { return _mm_cvtpd_epi32(_mm_loadu_pd(numbers + at)); };
+  const __m128i low = _mm_unpacklo_epi64(pair(0), pair(2));
+  const __m128i high = _mm_unpacklo_epi64(pair(4), pair(6));
+  const __m128i words = _mm_packs_epi32(low, high);
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(rounded), _mm_packs_epi16(words, words));
+#else
+  for (std::size_t s = 0; s < kSums; ++s) {
+    rounded[s] = static_cast<std::int8_t>(std::lrint(numbers[s]));
+  }
+#endif
+}
+
 // Codes of query · scale, multiplied so that the largest magnitude is 127. In double precision:
-// products of small floats would underflow.
+// products of small floats would underflow. The width is a multiple of kSums.
+[[gnu::always_inline]] inline CodeQuery encode_any_query(const float* query, const Codes& values,
+                                                         std::size_t width, std::int8_t* codes) {
+  double largest[kSums] = {}, shift[kSums] = {};
+  for (std::size_t j = 0; j < width; j += kSums) {
+    for (std::size_t s = 0; s < kSums; ++s) {
+      const double number = query[j + s];
+      const double size = std::fabs(number * values.scale[j + s]);
+      largest[s] = size > largest[s] ? size : largest[s];
+      shift[s] -= number * values.offset[j + s];
+    }
+  }
+  const double most = *std::max_element(largest, largest + kSums);
+  const double share = most > 0 ? kLargestQueryCode / most : 0.0;
+  for (std::size_t j = 0; j < width; j += kSums) {
+    double numbers[kSums];
+    for (std::size_t s = 0; s < kSums; ++s) {
+      numbers[s] = double{query[j + s]} * values.scale[j + s] * share;
+    }
+    round_to_bytes(numbers, codes + j);
+  }
+  return {codes, static_cast<float>(most / kLargestQueryCode),
+          static_cast<float>(sum_of_sums(shift))};
+}
+
+// Without fused multiply-add, so that every level has the same result to the last bit.
+using EncodeQuery = CodeQuery (*)(const float* query, const Codes& values, std::size_t width,
+                                  std::int8_t* codes);
+
+namespace portable {
 inline CodeQuery encode_query(const float* query, const Codes& values, std::size_t width,
                               std::int8_t* codes) {
-  double largest = 0;
-  double shift = 0;
-  for (std::size_t j = 0; j < width; ++j) {
-    largest = std::max(largest, std::fabs(double{query[j]} * values.scale[j]));
-    shift -= double{query[j]} * values.offset[j];
-  }
-  const double share = largest > 0 ? kLargestQueryCode / largest : 0.0;
-  for (std::size_t j = 0; j < width; ++j) {
-    codes[j] = static_cast<std::int8_t>(std::lrint(double{query[j]} * values.scale[j] * share));
-  }
-  return {codes, static_cast<float>(largest / kLargestQueryCode), static_cast<float>(shift)};
+  return encode_any_query(query, values, width, codes);
+}
+}  // namespace portable
+
+#if defined(__x86_64__)
+namespace avx2 {
+__attribute__((target("avx2"))) inline CodeQuery encode_query(const float* query,
+                                                              const Codes& values,
+                                                              std::size_t width,
+                                                              std::int8_t* codes) {
+  return encode_any_query(query, values, width, codes);
+}
+}  // namespace avx2
+#endif
+
+inline EncodeQuery encode_kernel([[maybe_unused]] std::string_view level) {
+#if defined(__x86_64__)
+  if (level != "portable") return avx2::encode_query;
+#endif
+  return portable::encode_query;
 }
 
 // How codes of 8, 4 or 2 bits share bytes.

@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "types.hpp"
 
@@ -42,7 +43,7 @@ template <std::size_t h>
 }
 
 // Walsh–Hadamard transform in place, not scaled; n is a power of two of at least 16.
-inline void hadamard(float* values, std::size_t n) {
+[[gnu::always_inline]] inline void hadamard(float* values, std::size_t n) {
   mix_near<1>(values, n);
   mix_near<2>(values, n);
   mix_near<4>(values, n);
@@ -59,12 +60,12 @@ inline void hadamard(float* values, std::size_t n) {
 }
 
 // Multiplies values by signs and a scale.
-inline void scale_signed(float* values, const std::int8_t* signs, std::size_t n, float scale) {
+[[gnu::always_inline]] inline void scale_signed(float* values, const std::int8_t* signs,
+                                                std::size_t n, float scale) {
   for (std::size_t j = 0; j < n; ++j) values[j] *= scale * static_cast<float>(signs[j]);
 }
 
-// Rotates `dim` values in place.
-inline void rotate(const Rotation& rotation, float* values) {
+[[gnu::always_inline]] inline void rotate_any(const Rotation& rotation, float* values) {
   const std::size_t block = rotation.block(), rest = rotation.dim - block;
   const float scale = 1.0f / std::sqrt(static_cast<float>(block));
   for (std::size_t round = 0; round < rotation.n_rounds; ++round) {
@@ -75,6 +76,28 @@ inline void rotate(const Rotation& rotation, float* values) {
     scale_signed(values + at, signs + at, block, scale);
     hadamard(values + at, block);
   }
+}
+
+// Rotates `dim` values in place.
+using Rotate = void (*)(const Rotation& rotation, float* values);
+
+namespace portable {
+inline void rotate(const Rotation& rotation, float* values) { rotate_any(rotation, values); }
+}  // namespace portable
+
+#if defined(__x86_64__)
+namespace avx2 {
+__attribute__((target("avx2"))) inline void rotate(const Rotation& rotation, float* values) {
+  rotate_any(rotation, values);
+}
+}  // namespace avx2
+#endif
+
+inline Rotate rotate_kernel([[maybe_unused]] std::string_view level) {
+#if defined(__x86_64__)
+  if (level != "portable") return avx2::rotate;
+#endif
+  return portable::rotate;
 }
 
 }  // namespace l2route

@@ -9,10 +9,12 @@
 #include "kernels/blocks.hpp"
 #include "kernels/codes.hpp"
 #include "kernels/distance.hpp"
+#include "kernels/keys.hpp"
+#include "kernels/rotation.hpp"
 
 namespace l2route {
 
-inline constexpr std::size_t kShortRow = 2 * kCacheLine;  // bytes
+inline constexpr std::size_t kShortRow = kCacheLine;  // bytes
 
 inline std::size_t row_bytes(Element element, std::size_t width) {
   if (is_code(element)) return width * code_bits(element) / 8;
@@ -30,9 +32,12 @@ struct Rows {
   AddRows add = nullptr;        // of rows of floats
   const float* bias = nullptr;  // added to a row's inner product, so subtracted from its score
   Codes codes{};                // of rows of codes
-  const Rows* near = nullptr;   // copies of every vertex's neighbours' rows, list by list
+  EncodeQuery encode = nullptr;
+  Rotate rotate = nullptr;
+  const Rows* near = nullptr;  // copies of every vertex's neighbours' rows, list by list
   ScoreKind kind = ScoreKind::l2;
   ScoreBlock score_block = nullptr;  // the same scores against several queries
+  NearKeys near_keys = nullptr;      // of what was scored
 
   const float* floats() const { return static_cast<const float*>(data); }
 
@@ -55,6 +60,9 @@ inline Rows make_rows(const void* data, std::size_t n, std::size_t width, Elemen
   const std::string level = choose_level(simd);
   Rows rows{data, n, width, element, row_bytes(element, width), nullptr, add_kernel(level)};
   rows.kind = kind;
+  rows.encode = encode_kernel(level);
+  rows.rotate = rotate_kernel(level);
+  rows.near_keys = near_keys_kernel(level);
   const bool is_l2 = kind == ScoreKind::l2;
   if (element == Element::code) {
     rows.score = code_kernel<8>(level);
@@ -87,7 +95,7 @@ class Scorer {
       : rows_(rows), query_(query) {
     if (!is_code(rows.element)) return;
     codes->resize(rows.width);
-    code_query_ = encode_query(query, rows.codes, rows.width, codes->data());
+    code_query_ = rows.encode(query, rows.codes, rows.width, codes->data());
     query_ = &code_query_;
   }
   Scorer(const Scorer&) = delete;

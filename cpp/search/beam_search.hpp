@@ -67,13 +67,14 @@ class Walk {
         gate_(gate),
         stop_(stop),
         near_(scorer.rows().near),
+        near_keys_(scorer.rows().near_keys),
         visited_(scratch.visited.reset(graph.bottom.n)) {
     const std::size_t most =
         Gate::kLooks ? std::max(2 * graph.max_width, Filter::kMaxSample) : graph.max_width;
     scratch.fresh.resize(most);
     scratch.places.resize(most);
     scratch.scores.resize(most);
-    scratch.keys.resize(most);
+    scratch.keys.resize(most + kKeyRoom);
     if constexpr (Gate::kSieves) scratch.passing.resize(most);
     if constexpr (Gate::kLooks) {
       scratch.failing.resize(most);
@@ -228,6 +229,9 @@ class Walk {
 
   // Passes what was scored to the frontier; returns the best key.
   Key push() {
+    if constexpr (std::is_same_v<Tracer, NoTrace> && !Gate::kSieves && !Stop::kLearns) {
+      return push_near();
+    }
     Key best = std::numeric_limits<Key>::max();
     std::size_t n = 0, n_passing = 0;
     const std::size_t n_known = frontier_.size();
@@ -259,6 +263,27 @@ class Walk {
       frontier_.push(keys_, n, passing_, n_passing);
     } else {
       frontier_.push(keys_, n);
+    }
+    return best;
+  }
+
+  // The same where nobody looks at what is beyond the limit: most vertices are only compared.
+  Key push_near() {
+    const Key best = graph_.upper.empty() ? kNoLimit : best_scored();
+    const Key farthest = std::min(limit_, frontier_.worst());
+    const std::size_t n_any = slack_.kept - std::min(slack_.kept, frontier_.size());
+    const float reach =
+        farthest == kNoLimit ? std::numeric_limits<float>::infinity() : score_of(farthest);
+    const std::size_t n = near_keys_(scores_, fresh_, n_fresh_, reach, n_any, keys_);
+    frontier_.merge(keys_, n);
+    return best;
+  }
+
+  // The best key of what was scored.
+  Key best_scored() const {
+    Key best = kNoLimit;
+    for (std::size_t i = 0; i < n_fresh_; ++i) {
+      best = std::min(best, make_key(scores_[i], fresh_[i]));
     }
     return best;
   }
@@ -377,6 +402,7 @@ class Walk {
   [[no_unique_address]] const Gate gate_;
   [[no_unique_address]] Stop stop_;
   const Rows* const near_;
+  const NearKeys near_keys_;
   Key limit_ = kNoLimit;
   const Stamps visited_;
   VertexId* fresh_;

@@ -139,7 +139,7 @@ class FilteredSearch {
       task.way = is_done ? Way::any : next_way(task);
       if (task.way != Way::any) continue;
       QueryScratch& own = scratch[m];
-      lanes[m]->frontier.best(searcher_.n_taken(limits, answers_), own.walk.best);
+      searcher_.take_best(*lanes[m], limits, answers_);
       count(task, batch.first + members[m]);
       searcher_.finish(own, own.walk.best, limits, batch.first + members[m], answers_);
     }
@@ -202,6 +202,7 @@ class FilteredSearch {
       if (!is_original) task.n_scored += n_scored;
       count(task, at);
       if (reranks) {
+        searcher_.prefetch_original(own.nearest.best());
         searcher_.finish(own, own.nearest.best(), limits_, at, answers_);
       } else {
         answers_.n_rerank[at] = static_cast<std::int32_t>(is_original ? n_scored : 0);

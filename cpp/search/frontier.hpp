@@ -1,9 +1,8 @@
 // The best vertices that a search has visited, and which of them are expanded.
 //
-// An entry is one 64-bit key: the score's bits in an order-preserving form, then the vertex id,
-// then one bit for "expanded". Comparing keys compares (score, id), so ties are broken by id.
-// Both frontiers do the same: `pop` returns the best vertex not yet expanded among the `capacity`
-// best visited, or nothing. A sorted array is faster at small capacities, heaps at large ones.
+// Entries are keys. Both frontiers do the same: `pop` returns the best vertex not yet expanded
+// among the `capacity` best visited, or nothing. A sorted array is faster at small capacities,
+// heaps at large ones.
 #pragma once
 
 #include <algorithm>
@@ -16,31 +15,10 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/keys.hpp"
 #include "types.hpp"
 
 namespace l2route {
-
-using Key = std::uint64_t;
-inline constexpr Key kExpanded = 1;
-inline constexpr Key kNoLimit = std::numeric_limits<Key>::max();
-
-inline Key make_key(float score, VertexId vertex) {
-  // −0 becomes +0 and NaN becomes +inf, so that keys are totally ordered.
-  constexpr float kFarthest = std::numeric_limits<float>::infinity();
-  const auto bits = std::bit_cast<std::uint32_t>(score < kFarthest ? score + 0.0f : kFarthest);
-  const std::uint32_t ordered = bits ^ ((bits >> 31) != 0 ? 0xFFFFFFFFu : 0x80000000u);
-  return (Key{ordered} << 32) | (static_cast<Key>(static_cast<std::uint32_t>(vertex)) << 1);
-}
-
-inline VertexId vertex_of(Key key) {
-  return static_cast<VertexId>(static_cast<std::uint32_t>(key) >> 1);
-}
-
-inline float score_of(Key key) {
-  const auto ordered = static_cast<std::uint32_t>(key >> 32);
-  const std::uint32_t bits = ordered ^ ((ordered >> 31) != 0 ? 0x80000000u : 0xFFFFFFFFu);
-  return std::bit_cast<float>(bits);
-}
 
 class SortedFrontier {
  public:
@@ -53,14 +31,19 @@ class SortedFrontier {
     if (keys_.size() < capacity) keys_.resize(capacity);
   }
 
-  // Merges fresh keys into the array in one backward pass; sorts `fresh` in place.
+  // Adds fresh keys, in any order; sorts `fresh` in place.
   void push(Key* fresh, std::size_t n) {
-    Key* const keys = keys_.data();
     if (size_ == capacity_) {
-      const auto is_worse = [worst = keys[size_ - 1]](Key key) { return key > worst; };
+      const auto is_worse = [worst = keys_[size_ - 1]](Key key) { return key > worst; };
       n = static_cast<std::size_t>(std::remove_if(fresh, fresh + n, is_worse) - fresh);
     }
-    std::sort(fresh, fresh + n);
+    sort_few(fresh, n);
+    merge(fresh, n);
+  }
+
+  // Merges fresh keys, ascending, into the array in one backward pass.
+  void merge(const Key* fresh, std::size_t n) {
+    Key* const keys = keys_.data();
     std::size_t n_old = size_;
     while (n_old + n > capacity_) --(n_old == 0 || fresh[n - 1] > keys[n_old - 1] ? n : n_old);
     size_ = n_old + n;
@@ -97,6 +80,9 @@ class SortedFrontier {
     push(keys, n);
     while (next_ < size_ && (keys_[next_] & kExpanded) != 0) ++next_;
   }
+
+  // The worst entry if no more are kept; otherwise no limit.
+  Key worst() const { return size_ == capacity_ && size_ > 0 ? keys_[size_ - 1] : kNoLimit; }
 
   // Number of entries up to a limit.
   std::size_t n_within(Key limit) const {
@@ -161,6 +147,9 @@ class HeapFrontier {
       if (keep(key)) wait(key);
     });
   }
+
+  void merge(const Key* fresh, std::size_t n) { push(fresh, n); }
+  Key worst() const { return is_full() && !kept_.empty() ? kept_.front() : kNoLimit; }
 
   // The same where only `passing` count for the capacity and are among the best.
   void push(const Key* fresh, std::size_t n, const Key* passing, std::size_t n_passing) {

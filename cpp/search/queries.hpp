@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels/sums.hpp"
+
 namespace l2route {
 
 // Scores between vectors of at most this length are finite: squared distances, inner products, and
@@ -16,17 +18,13 @@ inline constexpr double kMaxLength = 0x1p57;
 
 // In double precision, where squares of floats neither overflow nor underflow.
 inline double squared_length(const float* vector, std::size_t dim) {
-  constexpr std::size_t kSums = 8;  // independent sums hide the latency of additions
   double sums[kSums] = {};
   std::size_t j = 0;
   for (; j + kSums <= dim; j += kSums) {
     for (std::size_t s = 0; s < kSums; ++s) sums[s] += double{vector[j + s]} * vector[j + s];
   }
   for (; j < dim; ++j) sums[0] += double{vector[j]} * vector[j];
-  for (std::size_t half = kSums / 2; half > 0; half /= 2) {
-    for (std::size_t s = 0; s < half; ++s) sums[s] += sums[s + half];
-  }
-  return sums[0];
+  return sum_of_sums(sums);
 }
 
 // Throws at the first row that is not finite or, unless `is_any_length`, longer than kMaxLength.

@@ -100,12 +100,9 @@ class Searcher {
   void search_traced(const float* queries, std::size_t n, const Limits& limits,
                      std::size_t n_threads, const Answers& answers, std::vector<Tracer>& traces,
                      Pulse& pulse) const {
-    parallel_for((n + kAbreast - 1) / kAbreast, n_threads, pulse, [&](std::size_t group) {
-      const std::size_t first = group * kAbreast;
-      const Batch<Tracer> batch{queries + first * dim, first, std::min(kAbreast, n - first),
-                                traces.data() + first, pulse};
-      answer(batch, limits, answers);
-    });
+    const Batch<Tracer> batch{queries, 0, n, traces.data(), pulse};
+    parallel_take(n, n_threads, pulse,
+                  [&](const auto& take) { answer(batch, limits, answers, take); });
   }
 
   static constexpr std::size_t kStepsPerBeat = 64;
@@ -216,7 +213,7 @@ class Searcher {
     } else {
       scratch.routed.assign(scratch.query.begin(), scratch.query.begin() + routing.width);
     }
-    if (rotation) rotate(*rotation, scratch.routed.data());
+    if (rotation) routing.rotate(*rotation, scratch.routed.data());
     if (centre != nullptr) {
       for (std::size_t j = 0; j < routing_dim; ++j) scratch.routed[j] -= centre[j];
     }
@@ -240,12 +237,26 @@ class Searcher {
     for (float& value : scratch.routed) value = -value;  // a score is a negated inner product
   }
 
-  // Reranks by the original vectors, if there are any, and writes the answers of query i.
+  // Reranks by the original vectors, if there are any, and writes the answers of query i. The
+  // vectors should have been prefetched.
   void finish(QueryScratch& scratch, std::vector<Key>& best, const Limits& limits, std::size_t i,
               const Answers& answers) const {
     answers.n_rerank[i] = static_cast<std::int32_t>(original ? best.size() : 0);
     if (original) rerank(scratch, best);
     write(best, limits.k, i, answers);
+  }
+
+  // Takes the best of a walk that is over, and prefetches the vectors that they are reranked by.
+  template <class Lane>
+  void take_best(Lane& lane, const Limits& limits, const Answers& answers) const {
+    std::vector<Key>& best = lane.scratch.walk.best;
+    lane.frontier.best(n_taken(limits, answers), best);
+    prefetch_original(best);
+  }
+
+  void prefetch_original(const std::vector<Key>& best) const {
+    if (!original) return;
+    for (const Key key : best) original->prefetch(vertex_of(key));
   }
 
   // Vertices to take from a frontier for k answers: more than k where some may be dropped.
@@ -274,26 +285,24 @@ class Searcher {
   // Distance in the metric's convention; rounded unit vectors may be slightly longer than 1.
   float distance_of(float score) const { return is_cosine ? std::max(score + 1.0f, 0.0f) : score; }
 
+  // Ranks vertices by the original vectors.
   void rerank(QueryScratch& scratch, std::vector<Key>& best) const {
-    scratch.ids.resize(best.size());
-    scratch.scores.resize(best.size());
-    for (std::size_t r = 0; r < best.size(); ++r) {
-      scratch.ids[r] = vertex_of(best[r]);
-      original->prefetch(scratch.ids[r]);
-    }
+    const std::size_t n = best.size();
+    scratch.ids.resize(n);
+    scratch.scores.resize(n);
+    std::transform(best.begin(), best.end(), scratch.ids.begin(), vertex_of);
     Scorer scorer(*original, scratch.query.data());
-    scorer.score(scratch.ids.data(), best.size(), scratch.scores.data());
-    for (std::size_t r = 0; r < best.size(); ++r) {
-      best[r] = make_key(scratch.scores[r], scratch.ids[r]);
-    }
-    std::sort(best.begin(), best.end());
+    scorer.score(scratch.ids.data(), n, scratch.scores.data());
+    best.resize(n + kKeyRoom);
+    original->near_keys(scratch.scores.data(), scratch.ids.data(), n,
+                        std::numeric_limits<float>::infinity(), 0, best.data());
+    best.resize(n);
   }
 
   // The slack of a search, that of a rule's first level if there is one.
   Slack slack_of(const Limits& limits, const float* routed) const {
     if (limits.rule == nullptr && limits.slack < 0) return {};
-    float square = 0;
-    for (std::size_t j = 0; j < routing_dim; ++j) square += routed[j] * routed[j];
+    const auto square = static_cast<float>(squared_length(routed, routing_dim));
     const float squared = (1 + limits.slack) * (1 + limits.slack);
     const float factor = limits.rule != nullptr ? limits.rule->factors[limits.rule->first]
                                                 : std::min(squared, kLargest);
@@ -304,17 +313,18 @@ class Searcher {
   static constexpr float kLargest = std::numeric_limits<float>::max();  // inf · 0 would be NaN
 
   // Frontiers never need more room than there are vertices.
-  template <class Tracer>
-  void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers) const {
+  template <class Tracer, class Take>
+  void answer(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers,
+              const Take& take) const {
     if (limits.rule != nullptr) {
-      walk_by_rule(batch, limits, answers);
+      walk_by_rule(batch, limits, answers, take);
     } else if (limits.beam == 0) {
-      walk<HeapFrontier>(batch, graph.bottom.n, limits, answers);
+      walk<HeapFrontier>(batch, graph.bottom.n, limits, answers, take);
     } else if (const std::size_t beam = widest(limits);
                beam <= SortedFrontier::kMaxCapacity || limits.slack >= 0) {
-      walk<SortedFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
+      walk<SortedFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers, take);
     } else {
-      walk<HeapFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers);
+      walk<HeapFrontier>(batch, std::min(beam, graph.bottom.n), limits, answers, take);
     }
   }
 
@@ -323,48 +333,82 @@ class Searcher {
     return std::max({limits.beam, limits.k, limits.rerank});
   }
 
-  template <class Frontier, class Tracer>
+  template <class Frontier, class Tracer, class Take>
   void walk(const Batch<Tracer>& batch, std::size_t beam, const Limits& limits,
-            const Answers& answers) const {
-    QueryScratch* const scratch = own_scratch();
-    std::optional<Lane<Frontier, Tracer>> lanes[kAbreast];
-    for (std::size_t i = 0; i < batch.n; ++i) {
-      const float* routed = prepare(batch.queries + i * dim, scratch[i]);
-      lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i]);
-    }
-    walk_and_finish(lanes, batch, limits, answers);
+            const Answers& answers, const Take& take) const {
+    using OwnLane = Lane<Frontier, Tracer>;
+    const auto prepared = [&](std::optional<OwnLane>& lane, std::size_t i, QueryScratch& scratch) {
+      const float* routed = prepare(batch.queries + i * dim, scratch);
+      lane.emplace(*this, routed, beam, limits, batch.traces[i], scratch);
+    };
+    walk_in_turns<OwnLane>(take, prepared, limits, answers, batch.pulse);
   }
 
-  template <class Tracer>
-  void walk_by_rule(const Batch<Tracer>& batch, const Limits& limits,
-                    const Answers& answers) const {
-    QueryScratch* const scratch = own_scratch();
+  template <class Tracer, class Take>
+  void walk_by_rule(const Batch<Tracer>& batch, const Limits& limits, const Answers& answers,
+                    const Take& take) const {
+    using OwnLane = Lane<SortedFrontier, Tracer, Everything, ByRule>;
     const StopRule& rule = *limits.rule;
     const std::size_t beam = std::min(std::max(widest(limits), StopRule::kBeam), graph.bottom.n);
-    std::optional<Lane<SortedFrontier, Tracer, Everything, ByRule>> lanes[kAbreast];
-    for (std::size_t i = 0; i < batch.n; ++i) {
-      const float* routed = prepare(batch.queries + i * dim, scratch[i]);
+    const auto prepared = [&](std::optional<OwnLane>& lane, std::size_t i, QueryScratch& scratch) {
+      const float* routed = prepare(batch.queries + i * dim, scratch);
       const ByRule stop(rule.factors, rule.n_levels, rule.first, RuleJudge{&rule},
-                        scratch[i].walk.aside);
-      lanes[i].emplace(*this, routed, beam, limits, batch.traces[i], scratch[i], Everything{},
-                       stop);
-    }
-    walk_and_finish(lanes, batch, limits, answers);
+                        scratch.walk.aside);
+      lane.emplace(*this, routed, beam, limits, batch.traces[i], scratch, Everything{}, stop);
+    };
+    walk_in_turns<OwnLane>(take, prepared, limits, answers, batch.pulse);
   }
 
-  template <class Lane, class Tracer>
-  void walk_and_finish(std::optional<Lane>* lanes, const Batch<Tracer>& batch, const Limits& limits,
-                       const Answers& answers) const {
-    walk_abreast(lanes, batch.n, batch.pulse);
-    for (std::size_t i = 0; i < batch.n; ++i) {
-      const std::size_t at = batch.first + i;
-      QueryScratch& scratch = lanes[i]->scratch;
-      answers.n_routing[at] = static_cast<std::int32_t>(lanes[i]->scorer.n_computed());
-      answers.n_hops[at] = static_cast<std::int32_t>(lanes[i]->walk.n_hops());
-      answers.n_looked[at] = 0;
-      lanes[i]->frontier.best(n_taken(limits, answers), scratch.walk.best);
-      finish(scratch, scratch.walk.best, limits, at, answers);
+  // Answers the queries that `take` hands out, kAbreast at a time: one that is done gives its place
+  // to the next.
+  template <class Lane, class Take, class Prepare>
+  void walk_in_turns(const Take& take, const Prepare& prepared, const Limits& limits,
+                     const Answers& answers, Pulse& pulse) const {
+    QueryScratch* const scratch = own_scratch();
+    std::optional<Lane> lanes[kAbreast];
+    std::size_t at[kAbreast], walking[kAbreast], n = 0;
+    bool is_over[kAbreast];
+    const auto begin = [&](std::size_t place) {
+      const std::optional<std::size_t> i = take();
+      if (!i) return false;
+      prepared(lanes[place], *i, scratch[place]);
+      lanes[place]->start(*this);
+      at[place] = *i;
+      return true;
+    };
+    while (n < kAbreast && begin(n)) {
+      walking[n] = n;
+      ++n;
     }
+    for (std::size_t step = 1; n > 0; ++step) {
+      if (step % kStepsPerBeat == 0) pulse.beat();
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t place = walking[i];
+        is_over[place] = !lanes[place]->walk.gather();
+        if (is_over[place]) take_best(*lanes[place], limits, answers);
+      }
+      std::size_t n_left = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const std::size_t place = walking[i];
+        if (!is_over[place]) {
+          lanes[place]->walk.absorb();
+        } else {
+          write_answer(*lanes[place], limits, at[place], answers);
+          if (!begin(place)) continue;
+        }
+        walking[n_left++] = place;
+      }
+      n = n_left;
+    }
+  }
+
+  template <class Lane>
+  void write_answer(Lane& lane, const Limits& limits, std::size_t at,
+                    const Answers& answers) const {
+    answers.n_routing[at] = static_cast<std::int32_t>(lane.scorer.n_computed());
+    answers.n_hops[at] = static_cast<std::int32_t>(lane.walk.n_hops());
+    answers.n_looked[at] = 0;
+    finish(lane.scratch, lane.scratch.walk.best, limits, at, answers);
   }
 };
 

@@ -1,4 +1,4 @@
-// A parallel for-loop: indices are handed out in short runs, and the caller's thread works too.
+// Parallel loops: indices are handed out in short runs, and the caller's thread works too.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -45,11 +46,20 @@ class Crew {
   static constexpr std::chrono::microseconds kAlone{100};
 
   void work() {
+    std::size_t i = 0, end = 0;
     try {
-      for (std::size_t begin = next_.fetch_add(run_); begin < n_; begin = next_.fetch_add(run_)) {
-        pulse_.beat();
-        for (std::size_t i = begin; i < std::min(n_, begin + run_); ++i) body_(i);
-      }
+      body_([&]() -> std::optional<std::size_t> {
+        if (i == end) {
+          i = next_.fetch_add(run_);
+          end = std::min(n_, i + run_);
+          if (i >= n_) {
+            i = end;
+            return std::nullopt;
+          }
+          pulse_.beat();
+        }
+        return i++;
+      });
     } catch (...) {
       keep_error();
     }
@@ -113,11 +123,20 @@ class Crew {
   std::exception_ptr error_;
 };
 
-// Calls body(i) for every i < n on at most n_threads threads (0: as many as the machine has), and
-// throws the first exception that a body threw, or Stopped.
+// Calls body(take) once on each of at most n_threads threads (0: as many as the machine has), where
+// take() hands out every i < n once, then nothing. Throws the first exception that a body threw, or
+// Stopped.
+template <class Body>
+void parallel_take(std::size_t n, std::size_t n_threads, Pulse& pulse, const Body& body) {
+  Crew(n, n_threads, pulse, body).run();
+}
+
+// Calls body(i) for every i < n, likewise.
 template <class Body>
 void parallel_for(std::size_t n, std::size_t n_threads, Pulse& pulse, const Body& body) {
-  Crew(n, n_threads, pulse, body).run();
+  parallel_take(n, n_threads, pulse, [&](const auto& take) {
+    while (const std::optional<std::size_t> i = take()) body(*i);
+  });
 }
 
 }  // namespace l2route

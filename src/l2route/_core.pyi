@@ -17,7 +17,7 @@ def normalized(queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None
     Queries [n, dim] scaled to length 1, as a search by cosine scales them.
     """
 
-def rotated(vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)]) -> NDArray[numpy.float32]:
+def rotated(vectors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], signs: Annotated[NDArray[numpy.int8], dict(shape=(None, None), order='C', device='cpu', writable=False)], simd: str = 'auto') -> NDArray[numpy.float32]:
     """
     Vectors [n, n_in] padded with zeros and rotated by signs [n_rounds, dim]: [n, dim].
     """

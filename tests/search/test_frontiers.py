@@ -6,7 +6,7 @@ import ctypes
 import math
 import os
 import subprocess
-from ctypes import c_bool, c_float, c_int32, c_size_t, c_void_p
+from ctypes import c_bool, c_char_p, c_float, c_int32, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2route import _core
+
 ROOT = Path(__file__).parent.parent.parent
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+# GCC 12 warns of its own AVX-512 header, which makes undefined vectors on purpose.
+HEADERS_OF_GCC = ("-Wno-error=uninitialized", "-Wno-error=maybe-uninitialized")
+LEVELS = _core.simd_levels()
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "new": (c_void_p, [c_bool]),
     "delete": (None, [c_void_p]),
     "reset": (None, [c_void_p, c_size_t]),
     "push": (None, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "push_near": (None, [c_void_p, c_char_p, c_void_p, c_void_p, c_size_t]),
     "pop": (c_int32, [c_void_p]),
     "peek": (c_int32, [c_void_p]),
     "size": (c_size_t, [c_void_p]),
@@ -38,13 +44,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     target = tmp_path_factory.mktemp("frontiers") / "frontiers.so"
     compiler = os.environ.get("CXX", "c++")
     source = ROOT / "tests" / "frontiers.cpp"
-    words = [compiler, *FLAGS, "-D_GLIBCXX_ASSERTIONS", f"-I{ROOT / 'cpp'}", source, "-o", target]
+    flags = (*FLAGS, *HEADERS_OF_GCC, "-D_GLIBCXX_ASSERTIONS", f"-I{ROOT / 'cpp'}")
+    words = [compiler, *flags, source, "-o", target]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run(words, check=True, env=environment)
     loaded = ctypes.CDLL(str(target))
     for name, (returned, arguments) in SIGNATURES.items():
         function = getattr(loaded, f"frontier_{name}")
         function.restype, function.argtypes = returned, arguments
+    pointers = [c_char_p, c_void_p, c_void_p, c_size_t, c_float, c_size_t, c_void_p]
+    loaded.select_near.restype, loaded.select_near.argtypes = c_size_t, pointers
     return loaded
 
 
@@ -62,10 +71,14 @@ class Frontier:
         function = getattr(self.library, f"frontier_{name}")
         return lambda *arguments: function(self.handle, *arguments)
 
-    def push_all(self, scores: list[float], vertices: list[int]) -> None:
-        """Push vertices with their scores."""
+    def push_all(self, scores: list[float], vertices: list[int], level: str | None = None) -> None:
+        """Push vertices with their scores; if a SIMD level is given, selected by its kernel."""
         keys = np.array(scores, np.float32), np.array(vertices, np.int32)
-        self.push(keys[0].ctypes.data, keys[1].ctypes.data, len(scores))
+        arguments = (keys[0].ctypes.data, keys[1].ctypes.data, len(scores))
+        if level is None:
+            self.push(*arguments)
+        else:
+            self.push_near(level.encode(), *arguments)
 
     def best_of_all(self, count: int) -> list[tuple[float, int]]:
         """The best entries with their scores."""
@@ -121,6 +134,7 @@ def vertices_of(pushes: list[tuple[list[float], int]], seed: int) -> list[list[i
     return [part.tolist() for part in np.split(every[: sum(sizes)], np.cumsum(sizes)[:-1])]
 
 
+@pytest.mark.parametrize("level", [None, *LEVELS])
 @pytest.mark.parametrize("is_heap", [False, True])
 @given(
     searches=st.lists(
@@ -131,6 +145,7 @@ def vertices_of(pushes: list[tuple[list[float], int]], seed: int) -> list[list[i
 def test_frontiers_are_the_naive_buffer(
     library: ctypes.CDLL,
     is_heap: bool,
+    level: str | None,
     searches: list[tuple[int, list[tuple[list[float], int]]]],
     seed: int,
 ) -> None:
@@ -143,7 +158,7 @@ def test_frontiers_are_the_naive_buffer(
         frontier.reset(capacity)
         naive = NaiveFrontier(capacity)
         for (scores, n_pops), vertices in zip(pushes, vertices_of(pushes, seed), strict=True):
-            frontier.push_all(scores, vertices)
+            frontier.push_all(scores, vertices, level)
             naive.push_all(scores, vertices)
             for count in (1, capacity // 2 + 1, capacity + 3):
                 assert frontier.best_of_all(count) == naive.entries[:count]
@@ -182,3 +197,35 @@ def test_a_sorted_frontier_with_limits_is_the_naive_buffer(
         at = [frontier.at(rank) for rank in range(frontier.size())]
         assert at == [vertex for _, vertex in naive.entries]
         assert frontier.peek() == naive.peek()
+
+
+def slow_selection(
+    scores: list[float], vertices: list[int], farthest: float, n_any: int
+) -> list[int]:
+    """The slow twin: vertices not beyond a limit, and the first ones until there are some."""
+    kept: list[tuple[float, int]] = []
+    for score, vertex in zip(scores, vertices, strict=True):
+        if not score > farthest or len(kept) < n_any:
+            kept.append((math.inf if math.isnan(score) else score + 0.0, vertex))
+    return [vertex for _, vertex in sorted(kept)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@given(
+    scores=st.lists(SCORES, max_size=150),
+    farthest=SCORES.filter(lambda score: not math.isnan(score)),
+    n_any=st.integers(0, 160),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_selected_keys_are_those_of_the_twin(
+    library: ctypes.CDLL, level: str, scores: list[float], farthest: float, n_any: int, seed: int
+) -> None:
+    """Every kernel selects the same vertices in the same order, whatever their number."""
+    vertices = vertices_of([(scores, 0)], seed)[0]
+    arrays = np.array(scores, np.float32), np.array(vertices, np.int32)
+    near = np.empty(len(scores), np.int32)
+    pointers = [array.ctypes.data for array in arrays]
+    n = library.select_near(
+        level.encode(), *pointers, len(scores), farthest, n_any, near.ctypes.data
+    )
+    assert near[:n].tolist() == slow_selection(scores, vertices, farthest, n_any)

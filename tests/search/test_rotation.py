@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from l2route import _core
 from l2route.search.rotation import N_ROUNDS, Rotation
 
 
@@ -43,6 +44,16 @@ def test_rotation_equals_dense_twin(dim: int, n: int, seed: int, data: st.DataOb
     rotated = rotation(vectors)
     assert rotated.dtype == np.float32
     np.testing.assert_allclose(rotated, slow_rotation(rotation, vectors), atol=1e-5)
+
+
+@given(dims, st.integers(0, 2**32))
+def test_rotations_agree_to_the_last_bit(dim: int, seed: int) -> None:
+    """Every kernel rotates to the same bits."""
+    rotation = Rotation.random(dim, dim, seed)
+    vectors = np.random.default_rng(seed).normal(size=(2, dim)).astype(np.float32)
+    every = [_core.rotated(vectors, rotation.signs, simd) for simd in _core.simd_levels()]
+    for other in every[1:]:
+        np.testing.assert_array_equal(every[0], other)
 
 
 @given(dims, st.integers(0, 2**32))
