@@ -41,8 +41,8 @@ struct Rows {
 
   const float* floats() const { return static_cast<const float*>(data); }
 
-  // Long rows go into the second-level cache: those of a whole neighbour list exceed the few
-  // outstanding misses of the first level, which made searches a third slower.
+  // Rows of more than one line go into the second-level cache: those of a whole neighbour list
+  // exceed the few outstanding misses of the first level, which made searches up to a third slower.
   // Always inlined: GCC treats a function that only prefetches as one without effect and drops
   // calls of it that were not inlined.
   [[gnu::always_inline]] void prefetch(VertexId id) const {
