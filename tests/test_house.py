@@ -1,8 +1,9 @@
-"""Laws of size: packages, files and functions."""
+"""Laws of size: packages, files and functions; and of functions that compilers drop."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -63,3 +64,16 @@ def test_functions_are_short() -> None:
 def test_few_modules_are_outside_packages() -> None:
     """At most five modules are outside packages."""
     assert len(list((ROOT / "src/l2route").glob("*.py"))) <= MAX_TOP_MODULES
+
+
+def test_functions_that_prefetch_are_always_inlined() -> None:
+    """GCC drops calls of functions that only prefetch, unless they are always inlined."""
+    found, dropped = 0, []
+    for path in (ROOT / "cpp").rglob("*.hpp"):
+        for line in re.findall(r"^.*\bvoid prefetch\w*\(.*$", path.read_text(), re.MULTILINE):
+            does_nothing = line.endswith("{}")
+            found += not does_nothing
+            if not does_nothing and "[[gnu::always_inline]]" not in line:
+                dropped.append(f"{path.name}: {line.strip()}")
+    assert found >= 5
+    assert dropped == []

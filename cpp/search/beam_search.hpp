@@ -7,46 +7,18 @@
 #include <limits>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "kernels/rows.hpp"
 #include "search/filter.hpp"
 #include "search/frontier.hpp"
 #include "search/graph.hpp"
+#include "search/scratch.hpp"
 #include "search/stopping.hpp"
 #include "search/trace.hpp"
 #include "search/visited.hpp"
 #include "search/ways.hpp"
 
 namespace l2route {
-
-// Buffers of one thread, reused from query to query so that a search allocates nothing.
-struct Scratch {
-  VisitedSet visited;
-  SortedFrontier sorted;
-  HeapFrontier heap;
-  SievedFrontier sieved;
-  std::vector<VertexId> fresh;
-  std::vector<VertexId> places;
-  std::vector<float> scores;
-  std::vector<Key> keys;
-  std::vector<Key> passing;
-  std::vector<VertexId> failing;
-  std::vector<VertexId> listed;
-  std::vector<Key> best;
-  std::vector<Key> aside;
-
-  template <class Frontier>
-  Frontier& frontier() {
-    if constexpr (std::is_same_v<Frontier, SortedFrontier>) {
-      return sorted;
-    } else if constexpr (std::is_same_v<Frontier, SievedFrontier>) {
-      return sieved;
-    } else {
-      return heap;
-    }
-  }
-};
 
 // One query's walk. A step has two halves, so that a thread can advance another walk while memory
 // fetches what this one prefetched. `budget` bounds the scores computed; the frontier's capacity is
