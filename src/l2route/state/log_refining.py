@@ -20,8 +20,9 @@ from l2route.search.space import RoutingSpace
 from l2route.state.timing import LEAST_SPEEDUP, speedup
 from l2route.training.log_split import LogSplit, split_log
 
-LEAST_GAIN = 0.01
-"""Share of the vertices scored that a change has to save to be kept."""
+LEAST_GAIN = 0.03
+"""Share of the vertices scored that a change has to save: to find entry points takes time that is
+not all in that number, and edges take memory."""
 
 
 @dataclass(frozen=True, slots=True)
