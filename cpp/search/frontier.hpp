@@ -6,12 +6,9 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <vector>
 
