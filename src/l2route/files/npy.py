@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 
 from l2route.files.atomic import open_regular
 
+MAX_PARSES = 20
+"""Times that a header is parsed until it is refused with a SystemError: ast.literal_eval, by which
+numpy parses it, may fail so in Python 3.11 while other threads parse (python/cpython#106905)."""
+
 
 def map_npy(path: Path, *, copy_on_write: bool = False) -> NDArray[Any]:
     """Map the array of a npy file, of any shape and of plain values.
@@ -55,6 +59,16 @@ class _PlainStream:
 
 def read_npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
     """Shape, order (C or F) and dtype of the plain values that follow."""
+    begin = stream.tell()
+    for _ in range(MAX_PARSES - 1):
+        try:
+            return _read_header(stream)
+        except SystemError:
+            stream.seek(begin)
+    return _read_header(stream)
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
