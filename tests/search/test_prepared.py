@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from indexes import QUERIES, built, same_results
 from l2route.index import RoutingIndex
-from l2route.search.searcher import MAX_RECENT
+from l2route.state.plan import MAX_RECENT
 from test_index import BAD_RERANKS, BAD_SEARCHES
 
 
@@ -51,7 +54,7 @@ def test_arguments_are_checked_in_every_search() -> None:
 
 
 def test_any_number_of_settings_may_be_searched_with() -> None:
-    """Searches with more settings than a searcher keeps plans of answer as ever."""
+    """Searches with more settings than an index keeps plans of answer as ever."""
     index = built()
     answers = [index.search(QUERIES, 4, ef=ef) for ef in range(4, 4 + 2 * MAX_RECENT)]
     for ef, expected in enumerate(answers, 4):
@@ -65,3 +68,37 @@ def test_searches_use_new_labels_at_once() -> None:
     for first in (100, 7, 3_000):
         index.relabel(first + np.arange(len(index)))
         np.testing.assert_array_equal(index.search(QUERIES, 4, ef=20).ids, before + first)
+
+
+def test_searches_by_recall_follow_the_index() -> None:
+    """A search by recall repeated after any change answers as a plan that is made then."""
+    index = built()
+    log = np.random.default_rng(0).normal(size=(200, QUERIES.shape[1])).astype(np.float32)
+    index.validate_with(log)
+    changes = (
+        lambda: index.compress("int8"),
+        lambda: index.relabel(100 + np.arange(len(index))),
+        lambda: index.add(QUERIES[:3]),
+        lambda: index.delete(index.ids[:5]),
+        lambda: index.validate_with(log[::2]),
+    )
+    for change in changes:
+        index.search(QUERIES, 4, recall=0.9)
+        index.search(QUERIES, 4, recall=0.9, guarantee="p95")
+        change()
+        for guarantee in (None, "p95"):
+            asked: dict[str, Any] = {"k": 4, "recall": 0.9, "guarantee": guarantee}
+            assert same_results(index.search(QUERIES, **asked), index.plan(**asked)(QUERIES))
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_vectors_that_were_replaced_are_free(is_saved: bool, tmp_path: Path) -> None:
+    """Neither recent searches nor a save keep the vectors of an index before it was compressed."""
+    index = built()
+    index.search(QUERIES, 4, ef=20)
+    if is_saved:
+        index.save(tmp_path / "index.l2r")
+    before = weakref.ref(index.base.rows)
+    index.compress("int8", vectors="float16")
+    gc.collect()
+    assert before() is None

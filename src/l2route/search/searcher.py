@@ -25,8 +25,6 @@ FEW_ANSWERS = 2**20
 SHARE_FOR_ANSWERS = 4
 """Answers of one call take at most this fraction (a quarter) of free memory: the index needs some,
 and callers copy answers."""
-MAX_RECENT = 64
-"""Plans of recent searches that a searcher keeps."""
 FLOAT32 = np.dtype(np.float32)
 Way = Literal["any", "scan", "look", "sieve"]
 """How to answer a query under a filter: scan what passes, walk on what passes and look through the
@@ -148,7 +146,6 @@ class Searcher:
         _check_exact(space, base)
         self.graph, self.space, self.base, self.store = graph, space, base, store
         self.reranks = not space.is_exact
-        self._recent: dict[object, Plan] = {}
         self._costs = (space.n_projection, space.dim, base.dim)
         self.n_inlined_bytes = inlined_bytes(graph, space)
         by = query_map_of(space, base, simd)
@@ -204,23 +201,6 @@ class Searcher:
             rule=rule,
         )
         return plan(queries, trace)
-
-    def recent(
-        self, k: int, limits: Limits, n_threads: int, labels: NDArray[np.int64] | None
-    ) -> Plan:
-        """A plan as `plan` makes it, kept for the next search with the same arguments."""
-        types = (*map(type, limits), type(k), type(n_threads))  # 10.0 equals 10, but is refused
-        key = (k, limits, n_threads, id(labels), types)
-        try:
-            plan = self._recent.get(key)
-        except TypeError:  # no hash, as of an array without axes
-            return self.plan(k, limits=limits, n_threads=n_threads, labels=labels)
-        if plan is None:
-            plan = self.plan(k, limits=limits, n_threads=n_threads, labels=labels)
-            if len(self._recent) >= MAX_RECENT:
-                self._recent.clear()
-            self._recent[key] = plan  # keeps the labels, so that their id stays theirs
-        return plan
 
     def plan(
         self,

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from operator import index as index_of
 from threading import Lock, get_ident
+from typing import TYPE_CHECKING, NamedTuple, Self
+from weakref import ref
 
 from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
@@ -15,14 +17,31 @@ from l2route.search.selectivity import calibrate_filtered
 from l2route.search.setting import Setting
 from l2route.search.validation import Validation
 from l2route.state.forks import renew_in_children
-from l2route.state.living import MAX_DEAD, Living
+from l2route.state.living import MAX_DEAD, Counts, Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
 from l2route.state.state import IndexState
+
+if TYPE_CHECKING:
+    from l2route.state.plan import IndexPlan
 
 MAX_CHANGED = 0.1
 """Share of the vectors that may be added or deleted before settings are measured again."""
 MOST_UNDER_FILTERS = 0.999
 """Highest mean recall that is asked for under filters in place of another guarantee."""
+
+
+class Mark(NamedTuple):
+    """Tells whether a state is the one that was saved, and keeps none of its vectors in memory."""
+
+    searchers: tuple[ref[Searcher], ...]
+    counts: Counts | None
+    validation: Validation | None
+
+    @classmethod
+    def of(cls, state: IndexState) -> Self:
+        """The mark of a state."""
+        counts = None if state.living is None else state.living.counts
+        return cls(tuple(map(ref, state.searchers.values())), counts, state.validation)
 
 
 class Current:
@@ -33,11 +52,22 @@ class Current:
     """
 
     def __init__(self, state: IndexState, saved: Saved | None = None) -> None:
+        self.recent_plans: dict[object, IndexPlan] = {}
         self.state = state
-        self.saved, self.saved_state = saved, state  # what a directory holds
+        self.saved, self._saved_mark = saved, Mark.of(state)  # what a directory holds
         self.renew_locks()
         renew_in_children(self)
         self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
+
+    @property
+    def state(self) -> IndexState:
+        """The state that searches see."""
+        return self._state
+
+    @state.setter
+    def state(self, state: IndexState) -> None:
+        self._state = state
+        self.recent_plans.clear()  # plans keep the state that they were prepared for
 
     def renew_locks(self) -> None:
         """Make all locks anew, unlocked."""
@@ -112,8 +142,8 @@ class Current:
 
     def _hand_over(self, before: IndexState, living: IndexState) -> None:
         """Let a living state be saved as changes of the state it was made from, if that was."""
-        if self.saved_state.searchers is before.searchers:
-            self.saved_state = living
+        if self._saved_mark.searchers == Mark.of(before).searchers:
+            self._saved_mark = Mark.of(living)
 
     def note_drifts(self, drifts: Mapping[str, Drift]) -> None:
         """Keep the drifts that were measured last."""
@@ -130,11 +160,13 @@ class Current:
 
     def saved_as(self, state: IndexState) -> Saved | None:
         """What a directory holds of a living state's slots; None if they were never saved."""
-        before, after = self.saved_state, state
-        if before.living is None or after.living is None:
-            return None
-        is_same = before.living.counts is after.living.counts
+        before, after = self._saved_mark, Mark.of(state)
+        is_same = before.counts is after.counts is not None
         return self.saved if is_same and before.validation is after.validation else None
+
+    def note_saved(self, state: IndexState, saved: Saved) -> None:
+        """Keep what a directory holds since this state was saved there."""
+        self.saved, self._saved_mark = saved, Mark.of(state)
 
     def _snapshot(self) -> IndexState:
         state = self.state

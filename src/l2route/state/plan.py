@@ -13,6 +13,9 @@ from l2route.search.searcher import Plan
 from l2route.state.current import Current
 from l2route.state.state import IndexState
 
+MAX_RECENT = 64
+"""Plans of recent searches that an index keeps."""
+
 
 class Asked(NamedTuple):
     """The arguments of a search, as in `RoutingIndex.search`."""
@@ -102,3 +105,24 @@ class IndexPlan:
             )
 
         return by_band(filters, state.n_vectors, planned)
+
+
+def recent_plan(current: Current, asked: Asked) -> IndexPlan:
+    """A plan for these arguments, kept for the next search with the same ones.
+
+    With `where` none is kept: a caller may change an array of ids between two searches.
+    """
+    if asked.where is not None:
+        return IndexPlan(current, asked)
+    # 10.0 equals 10, but is refused
+    key = (asked, type(asked.k), type(asked.n_threads), *map(type, asked.limits))
+    try:
+        plan = current.recent_plans.get(key)
+    except TypeError:  # no hash, as of an array without axes
+        return IndexPlan(current, asked)
+    if plan is None:
+        plan = IndexPlan(current, asked)
+        if len(current.recent_plans) >= MAX_RECENT:
+            current.recent_plans.clear()
+        current.recent_plans[key] = plan
+    return plan

@@ -45,11 +45,11 @@ def save(current: Current, path: Path | None) -> None:
 def _save_constant(current: Current, state: IndexState, path: Path) -> None:
     renamed = state.names.take_changes()
     try:
-        current.saved = write_state(path, state)
+        saved = write_state(path, state)
     except BaseException:
         state.names.note_changes(renamed)
         raise
-    current.saved_state = state
+    current.note_saved(state, saved)
 
 
 def _target(current: Current, path: Path | None) -> Path:
@@ -94,12 +94,12 @@ def _save_changes(current: Current, state: IndexState, living: Living, saved: Sa
     changes, renamed = living.store.take_changes(), state.names.take_changes()
     try:
         patch = _patch(state, saved, *changes, renamed)
-        current.saved = append_patch(saved, meta_of(state), patch)
+        saved = append_patch(saved, meta_of(state), patch)
     except BaseException:
         living.store.note_changes(*changes)
         state.names.note_changes(renamed)
         raise
-    current.saved_state = state
+    current.note_saved(state, saved)
 
 
 def _patch(

@@ -14,7 +14,7 @@ from l2route.search.searcher import Searcher, check_queries, check_threads
 from l2route.search.setting import Setting
 from l2route.search.stream import RadiusResult, Stream, check_radii
 from l2route.state.current import Current
-from l2route.state.plan import Asked, IndexPlan
+from l2route.state.plan import Asked, IndexPlan, recent_plan
 from l2route.state.state import IndexState
 
 
@@ -80,12 +80,8 @@ class Searching:
             trace: whether to record the vertices visited, by row number.
         """
         limits = Limits(budget, ef, slack, rerank)
-        state = self._current.state
-        if where is None and recall is None and guarantee is None and state.living is None:
-            # the shortest way
-            return state.searcher(space).recent(k, limits, n_threads, state.labels)(queries, trace)
         asked = Asked(k, where, limits, recall, space, n_threads, guarantee)
-        return IndexPlan(self._current, asked)(queries, trace)
+        return recent_plan(self._current, asked)(queries, trace)
 
     def plan(
         self,
