@@ -102,3 +102,14 @@ def test_vectors_that_were_replaced_are_free(is_saved: bool, tmp_path: Path) -> 
     index.compress("int8", vectors="float16")
     gc.collect()
     assert before() is None
+
+
+def test_buffers_that_were_too_small_are_free() -> None:
+    """When a living index moves into larger buffers, nothing keeps the old ones."""
+    index = built()
+    index.add(QUERIES[:1])
+    index.search(QUERIES, 4, ef=20)
+    before = weakref.ref(index._current.state.living)
+    index.add(np.repeat(QUERIES, 20, axis=0))
+    gc.collect()
+    assert before() is None
