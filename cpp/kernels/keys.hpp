@@ -58,7 +58,7 @@ inline void sort_few(Key* keys, std::size_t n) {
 }
 
 // Writes the keys, ascending, of those of n different vertices whose score is not above `farthest`,
-// and of the first ones until there are `n_any` of any score; returns their number. `keys` has room
+// and of the first `n_any` of them, whatever their scores; returns their number. `keys` has room
 // for n + kKeyRoom.
 using NearKeys = std::size_t (*)(const float* scores, const VertexId* ids, std::size_t n,
                                  float farthest, std::size_t n_any, Key* keys);
@@ -72,7 +72,7 @@ inline std::size_t near_keys(const float* scores, const VertexId* ids, std::size
     keys[n_near] = make_key(scores[i], ids[i]);
     // no branch: whether a vertex is near cannot be predicted
     n_near += static_cast<std::size_t>(!(scores[i] > farthest)) |
-              static_cast<std::size_t>(n_near < n_any);
+              static_cast<std::size_t>(i < n_any);
   }
   sort_few(keys, n_near);
   return n_near;
@@ -127,16 +127,14 @@ L2ROUTE_KEYS inline void sort_by_rank(Key* keys, std::size_t n) {
 
 L2ROUTE_KEYS inline std::size_t near_keys(const float* scores, const VertexId* ids, std::size_t n,
                                           float farthest, std::size_t n_any, Key* keys) {
-  if (n_any > 0 && n_any < n) {
-    return portable::near_keys(scores, ids, n, farthest, n_any, keys);
-  }
-  const __m256 limit =
-      _mm256_set1_ps(n_any > 0 ? std::numeric_limits<float>::infinity() : farthest);
+  const __m256 limit = _mm256_set1_ps(farthest);
   std::size_t n_near = 0;
   for (std::size_t i = 0; i < n; i += kKeyLanes) {
     const __mmask8 mask = first_lanes(n - i);
     const __m256 own = _mm256_maskz_loadu_ps(mask, scores + i);
-    const __mmask8 is_near = _mm256_mask_cmp_ps_mask(mask, own, limit, _CMP_NGT_UQ);
+    const auto is_any = static_cast<__mmask8>(mask & first_lanes(n_any > i ? n_any - i : 0));
+    const auto is_near =
+        static_cast<__mmask8>(_mm256_mask_cmp_ps_mask(mask, own, limit, _CMP_NGT_UQ) | is_any);
     const __m512i made = make_keys(own, _mm256_maskz_loadu_epi32(mask, ids + i));
     // compressed in a register: a store that compresses is many times slower
     _mm512_storeu_si512(keys + n_near, _mm512_maskz_compress_epi64(is_near, made));
