@@ -3,9 +3,10 @@
     python benchmarks/query_log.py FILE.npz               # arrays `base`, `learn` and `query`
     python benchmarks/query_log.py FILE.npz --shares 1 0.1 0.01
 
-For every share of the log, rows without the log, with edges, with entry points and with both,
-whether they pay or not. int8 codes; settings are found on training queries that are held out, speed
-and recall are of test queries, on one thread, in turns, best of several rounds.
+For every share of the log, rows without the log, with edges, with edges also for queries between
+those of the log, with entry points and with all of it, whether they pay or not. int8 codes;
+settings are found on training queries that are held out, speed and recall are of test queries, on
+one thread, in turns, best of several rounds.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph
 from l2route.rewiring.log_edges import DEPTH, join_neighbors
 from l2route.rewiring.log_entries import entries_of_log
+from l2route.search.space import original_space
 from l2route.state.log_refining import LogRefiner
 
 K = 10
@@ -33,16 +35,20 @@ def graphs_of(graph: Graph, refiner: LogRefiner, degree: int | None) -> dict[str
     """The graph as it is, and with what comes from the log."""
     split, base = refiner.split, refiner.base
     joined = join_neighbors(graph, base, split.nearest[:, :DEPTH], degree=degree)
+    mixes = refiner.mixed_neighbors(joined.graph, original_space(base))
+    nearest = np.concatenate([split.nearest[:, :DEPTH], mixes[:, :DEPTH]])
+    more = join_neighbors(graph, base, nearest, degree=degree)
     table = entries_of_log(split.train, split.nearest, base.metric)
-    more = joined.n_added / graph.n_vertices
-    print(
-        f"{len(split.train):,} queries: {more:.2f} edges per vertex, {joined.n_refused:,} refused"
-    )
+    for each, n_queries in ((joined, len(split.train)), (more, len(nearest))):
+        added = each.n_added / graph.n_vertices
+        print(f"{n_queries:,} queries: {added:.2f} edges per vertex, {each.n_refused:,} refused")
     return {
         "without": graph,
         "edges": joined.graph,
+        "edges, also between queries": more.graph,
         "entries": replace(graph, table=table),
-        "both": replace(joined.graph, table=table),
+        "edges and entries": replace(joined.graph, table=table),
+        "all": replace(more.graph, table=table),
     }
 
 

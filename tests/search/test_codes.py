@@ -49,6 +49,34 @@ def n_shared(ids: NDArray[np.int64], others: NDArray[np.int64]) -> float:
     return float(np.mean([len(np.intersect1d(*pair)) for pair in zip(ids, others, strict=True)]))
 
 
+@pytest.mark.parametrize("offset", [4.0, 100.0])
+def test_queries_may_differ_where_vectors_do_not(offset: float) -> None:
+    """A column that is constant in all vectors takes no digits from the codes of queries."""
+    vectors, queries = VECTORS.copy(), QUERIES.copy()
+    vectors[:, 0], queries[:, 0] = 1.0, -offset
+    base = BaseVectors.of(vectors, "l2")
+    graph = RoutingIndex.build(vectors, degree=32).graph
+    spaces = (original_space(base), compress_space(original_space(base), "int8"))
+    exact, coded = (
+        Searcher(graph, space, base).search(queries, 10, limits=Limits(ef=N, rerank=15)).ids
+        for space in spaces
+    )
+    assert n_shared(exact, coded) > 9.9
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_few_vectors_may_differ_where_most_do_not(offset: float, sign: int) -> None:
+    """Of a column that is zero in all but a few of many vectors, those have codes too."""
+    vectors = np.zeros((4000, 3), dtype=np.float32)
+    vectors[:, 1] = np.random.default_rng(0).normal(size=4000)
+    vectors[:1, 0] = sign * 0.3
+    codes = fit_codes(vectors + np.float32(offset))
+    decoded = codes.offset + codes.scale * encode(vectors + np.float32(offset), codes)
+    np.testing.assert_allclose(decoded[:, [0, 2]], vectors[:, [0, 2]] + offset, atol=0.002)
+    assert 0 < codes.scale[2] < 1e-3 * codes.scale[1]
+
+
 @given(
     st.integers(1, 40), st.integers(1, 9), st.floats(-100, 100), st.floats(0, 100), st.integers(0)
 )

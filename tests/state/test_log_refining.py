@@ -12,7 +12,9 @@ from entry_tables import with_table
 from l2route.data.truth import exact_neighbors
 from l2route.data.vectors import METRICS, Metric
 from l2route.index import RoutingIndex, load
+from l2route.rewiring.log_edges import join_neighbors
 from l2route.search.base import BaseVectors
+from l2route.state import log_refining
 from l2route.state.log_refining import LEAST_GAIN, LogRefiner, LogStep
 from l2route.training.log_split import split_log
 from l2route.training.options import LearnOptions
@@ -53,6 +55,33 @@ def test_held_out_queries_need_fewer_scores(refined: RoutingIndex) -> None:
         index.validate_with(fresh)
         works.append(index.setting(0.95, 10).n_work)
     assert works[1] < 0.9 * works[0]
+
+
+def test_queries_between_those_of_the_log_add_edges(refined: RoutingIndex) -> None:
+    """There are more edges than the queries of the log lack, because more queries come."""
+    plain = RoutingIndex.build(BASE, degree=8, ef_construction=40)
+    split = split_log(LOG, plain.base, 10)
+    by_log = join_neighbors(plain.graph, plain.base, split.nearest).graph.neighbors
+    counts = [(each >= 0).sum(axis=1) for each in (by_log, refined.graph.neighbors)]
+    assert (counts[1] >= counts[0]).all()
+    assert counts[1].sum() > 1.05 * counts[0].sum()
+
+
+def test_where_codes_cannot_be_made_vectors_are_searched_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neighbours of queries between those of the log do not depend on codes."""
+    base, log = of_another_kind(120, 200, seed=7)
+    index = RoutingIndex.build(base)  # all of it is within the beam
+    refiner, space = LogRefiner(index.base, log), index.spaces[0]
+    by_codes = refiner.mixed_neighbors(index.graph, space)
+
+    def refuse(*_: object) -> None:
+        raise ValueError
+
+    monkeypatch.setattr(log_refining, "compress_space", refuse)
+    by_floats = refiner.mixed_neighbors(index.graph, space)
+    assert (by_codes == by_floats).mean() > 0.99
 
 
 def test_lists_begin_as_before_and_grow_within_bounds(refined: RoutingIndex) -> None:

@@ -27,9 +27,9 @@ OPTIONS = LearnOptions(k=K, dim=DIM, recall=RECALL, steps=80, batch_size=200, n_
 
 
 def graph() -> RoutingIndex:
-    """An NSW graph over 4,000 words, on which learning pays at a small degree."""
+    """An NSW graph over 4,000 words, on which learning pays."""
     return RoutingIndex.build(
-        words().base, graph="nsw", degree=8, ef_construction=60, entry=0, refine=False
+        words().base, graph="nsw", degree=16, ef_construction=60, entry=0, refine=False
     )
 
 
@@ -72,11 +72,11 @@ def test_the_cheapest_interpolation_is_chosen(problem: Problem, plain: RoutingSp
     def noisy(amount: float) -> RoutingSpace:
         return replace(plain, rows=pad_rows(plain.rows[:, :DIM] + np.float32(amount) * noise))
 
-    aim = RecallAim(problem, noisy(0.02), OPTIONS, Clock(None))
+    aim = RecallAim(problem, noisy(0.05), OPTIONS, Clock(None))
     share, space = aim.choose(lambda share: noisy(abs(share - 0.5)))
     assert share == 0.5
     np.testing.assert_array_equal(space.rows, plain.rows)
-    assert aim.choose(lambda share: noisy(0.02 if share == 0.75 else 9.0))[0] == 0.0
+    assert aim.choose(lambda share: noisy(0.05 if share == 0.75 else 9.0))[0] == 0.0
     assert aim.choose(lambda share: noisy(0.01 if share == 0.75 else 9.0))[0] == 0.75
 
 
@@ -136,7 +136,7 @@ def test_interpolations_lead_from_the_initial_to_the_best_weights(
 def test_a_space_learned_for_a_recall_reaches_it_in_less_time() -> None:
     """The reported cost agrees with the time that searches of the test queries are to take.
 
-    Measured: 0.92 to 0.95; a query of so few vertices takes most of its time elsewhere.
+    Measured: 0.91; a query of so few vertices takes most of its time elsewhere.
     """
     index, data = graph(), words()
     options = replace(OPTIONS, steps=400, n_validation=2400)

@@ -180,7 +180,12 @@ def fit_codes(vectors: NDArray[np.float32], bits: int = 8, clipped: float | None
     scale = ((high - low) / LARGEST_CODES[bits]).astype(np.float32)
     if bits < 8:  # rotated: a dimension that hardly varies has nothing but rounding errors
         scale[scale < NEGLIGIBLE * scale.max()] = scale.max()
-    scale[scale == 0] = 1.0  # the dimension is constant, or nearly: every code is 0
+    flat = np.flatnonzero(scale == 0)
+    # In most vectors it is one number: codes are for the few others, if there are any.
+    low[flat] = sample[:, flat].min(axis=0)
+    scale[flat] = np.ptp(sample[:, flat], axis=0) / LARGEST_CODES[bits]
+    # Constant dimensions: every code is 0, so the codes of queries should waste no digits on them.
+    scale[scale == 0] = NEGLIGIBLE * scale[scale > 0].min(initial=1.0)
     return Codes(bits, low.astype(np.float32), scale)
 
 

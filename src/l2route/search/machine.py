@@ -21,6 +21,9 @@ N_READ, N_TIMED = 20_000, 5
 """Rows read at random in a measurement, and measurements, of which the fastest counts."""
 ROW_LINES = (1, 8)
 """Cache lines of the rows that are read."""
+TYPICAL_SHORT_NS = 9.5
+"""Reading and scoring a row of one line by itself, where all rows are in the second-level cache, on
+a typical machine; other machines are faster or slower in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +31,26 @@ class Machine:
     """Nanoseconds that parts of a search take on one thread.
 
     Reading a random row takes time by its cache lines, and by where all rows together have room.
+    The other numbers are fitted to searches of graphs of degree 32 (decision 42).
     """
 
     line_ns: tuple[float, float, float] = (0.74, 2.9, 5.2)
     """Reading and scoring a cache line of codes, with rows of FOOTPRINTS bytes in all."""
-    row_ns: float = 8.8
-    """Scoring a row, beside its lines."""
-    visit_ns: float = 6.0
-    """All else that a walk does with a vertex: whether it is new, its rank among the others."""
-    hop_ns: float = 40.0
-    """All else that a walk does with an expanded vertex."""
+    hop_ns: float = 190.0
+    """All else that a walk does with an expanded vertex: which of its neighbours are new, and their
+    ranks among all found."""
+    rerank_ns: float = 26.0
+    """All else of a reranked vector."""
     product_ns: float = 0.01
     """One product of a coded query matrix, or one addition of a rotation."""
-    query_ns: float = 1500.0
+    query_ns: float = 1040.0
     """All else of a query."""
 
     def read_ns(self, row_bytes: int, n_rows: int) -> float:
         """Time to read and score a random row of this many bytes, one of so many."""
         footprint = float(np.log(max(1, row_bytes * n_rows)))
         line = float(np.interp(footprint, np.log(FOOTPRINTS), self.line_ns))
-        return self.row_ns + -(-row_bytes // LINE) * line
+        return -(-row_bytes // LINE) * line
 
     def map_ns(self, space: RoutingSpace) -> float:
         """Time to map a query into a space."""
@@ -59,8 +62,8 @@ class Machine:
     def each_ns(self, searcher: Searcher, found: SearchResult) -> NDArray[np.float64]:
         """Expected times of searches, in batches on one thread, that found this [n_queries]."""
         space, base = searcher.space, searcher.base
-        routed = self.visit_ns + self.read_ns(space.rows[0].nbytes, len(space.rows))
-        reranked = self.read_ns(base.rows[0].nbytes, len(base.rows))
+        routed = self.read_ns(space.rows[0].nbytes, len(space.rows))
+        reranked = self.rerank_ns + self.read_ns(base.rows[0].nbytes, len(base.rows))
         fixed = self.query_ns + self.map_ns(space)
         total: NDArray[np.float64] = (
             fixed
@@ -77,19 +80,17 @@ class Machine:
     @classmethod
     def measured(cls) -> "Machine":
         """This machine: reading is measured, in about a second; the rest is taken in proportion."""
-        typical = cls()
-        lines, row_ns = list[float](), np.inf
+        typical, lines, cached_ns = cls(), list[float](), np.inf
         for footprint in FOOTPRINTS:
             short, long = (_read_ns(n_lines, footprint) for n_lines in ROW_LINES)
             line = max(0.0, long - short) / (ROW_LINES[1] - ROW_LINES[0])
             lines.append(max(line, *lines, 0.1))
-            row_ns = min(row_ns, max(0.1, short - line))
-        slower = (row_ns + lines[0]) / (typical.row_ns + typical.line_ns[0])
+            cached_ns = min(cached_ns, short)
+        slower = max(float(cached_ns), 0.1) / TYPICAL_SHORT_NS
         return cls(
             line_ns=(lines[0], lines[1], lines[2]),
-            row_ns=float(row_ns),
-            visit_ns=slower * typical.visit_ns,
             hop_ns=slower * typical.hop_ns,
+            rerank_ns=slower * typical.rerank_ns,
             product_ns=slower * typical.product_ns,
             query_ns=slower * typical.query_ns,
         )

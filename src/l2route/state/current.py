@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from operator import index as index_of
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 from weakref import ref
 
 from l2route.files.meta import Saved
@@ -20,9 +20,6 @@ from l2route.state.forks import renew_in_children
 from l2route.state.living import MAX_DEAD, Counts, Living
 from l2route.state.snapshot import dense_state, living_state, served, with_fresh_validation
 from l2route.state.state import IndexState
-
-if TYPE_CHECKING:
-    from l2route.state.plan import IndexPlan
 
 MAX_CHANGED = 0.1
 """Share of the vectors that may be added or deleted before settings are measured again."""
@@ -52,7 +49,7 @@ class Current:
     """
 
     def __init__(self, state: IndexState, saved: Saved | None = None) -> None:
-        self.recent_plans: dict[object, IndexPlan] = {}
+        self.recent_plans: dict[object, object] = {}  # by arguments; see `recent_plan`
         self.state = state
         self.saved, self._saved_mark = saved, Mark.of(state)  # what a directory holds
         self.renew_locks()

@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
-from l2route.rewiring.log_edges import DEPTH, MAX_DEPTH, join_neighbors
+from l2route.rewiring.log_edges import DEPTH, MAX_DEPTH, Joined, join_neighbors
 from l2route.rewiring.log_entries import entries_of_log
+from l2route.rewiring.log_mixes import mixed_neighbors, near_pairs
 from l2route.search.base import BaseVectors
 from l2route.search.calibrate import OutOfReachError, calibrate
+from l2route.search.codes import compress_space
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
@@ -87,6 +89,15 @@ class LogReport:
         return "\n".join([title, *(f"{step.name}: {step}" for step in self.steps)])
 
 
+class _Measured(NamedTuple):
+    """The cheapest setting of a searcher that reaches the recall."""
+
+    searcher: Searcher
+    setting: Setting
+    nanoseconds: float
+    """That a query is expected to take, on a typical machine."""
+
+
 class LogRefiner:
     """Changes graphs over some vectors for the queries of a log.
 
@@ -128,17 +139,22 @@ class LogRefiner:
         self._known: list[tuple[Graph, RoutingSpace, _Measured | None]] = []
 
     def with_edges(self, graph: Graph, space: RoutingSpace, degree: int | None = None) -> Graph:
-        """The graph with edges by which neighbours of queries reach each other, if they pay."""
+        """The graph with edges by which neighbours of queries reach each other, if they pay.
+
+        Edges for queries between those of the log are added too if searches are then expected to
+        take less time. They are not tried where edges of the log alone cost more.
+        """
 
         def join() -> tuple[Graph, str]:
-            joined = join_neighbors(
-                graph, self.base, self.split.nearest, degree=degree, n_threads=self.n_threads
-            )
-            added = joined.n_added / graph.n_vertices
-            width = joined.graph.neighbors.shape[1]
-            note = f"{added:.2f} more per vertex, lists of up to {width}"
-            refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
-            return joined.graph, note + refused
+            nearest, n_mixed = self.split.nearest, 0
+            joined = self._joined(graph, nearest, degree)
+            before, after = (self._measured(each, space) for each in (graph, joined.graph))
+            if _work(after) <= (1 + LEAST_GAIN) * _work(before):
+                mixes = self.mixed_neighbors(joined.graph, space)
+                more = self._joined(graph, np.concatenate([nearest, mixes]), degree)
+                if _time(self._measured(more.graph, space)) < _time(after):
+                    joined, n_mixed = more, len(mixes)
+            return joined.graph, _edges_added(joined, n_mixed)
 
         return self._tried("edges", graph, space, join)
 
@@ -154,11 +170,21 @@ class LogRefiner:
 
         return self._tried("entries", graph, space, enter)
 
+    def mixed_neighbors(self, graph: Graph, space: RoutingSpace) -> NDArray[np.int32]:
+        """Neighbours of queries between those of the log, found by searches of this graph."""
+        train, n_threads = self.split.train, self.n_threads
+        pairs = near_pairs(train, self.base.metric, self.seed, n_threads)
+        searcher = Searcher(graph, _coded(space), self.base)
+        return mixed_neighbors(searcher, train, pairs, self.split.nearest.shape[1], n_threads)
+
     def report(self) -> LogReport:
         """What was done so far."""
         split = self.split
         n_held_out = len(split.validation.queries)
         return LogReport(self.k, self.recall, len(split.train), n_held_out, tuple(self.steps))
+
+    def _joined(self, graph: Graph, nearest: NDArray[np.int32], degree: int | None) -> Joined:
+        return join_neighbors(graph, self.base, nearest, degree=degree, n_threads=self.n_threads)
 
     def _tried(
         self, name: str, graph: Graph, space: RoutingSpace, change: Callable[[], tuple[Graph, str]]
@@ -169,7 +195,7 @@ class LogRefiner:
         self.steps.append(LogStep(name, _work(before), _work(after), note, speedup))
         return changed if self.steps[-1].is_kept else graph
 
-    def _measured(self, graph: Graph, space: RoutingSpace) -> "_Measured | None":
+    def _measured(self, graph: Graph, space: RoutingSpace) -> _Measured | None:
         """The cheapest setting that reaches the recall, found once per graph; None if none does."""
         for known, known_space, found in self._known:
             if known is graph and known_space is space:
@@ -177,28 +203,49 @@ class LogRefiner:
         searcher = Searcher(graph, replace(space, inlined=False), self.base)
         validation = self.split.validation
         try:
-            setting, _ = calibrate(searcher, validation, self.k, self.recall, self.n_threads)
-            measured = (searcher, setting)
+            reached = calibrate(searcher, validation, self.k, self.recall, self.n_threads)
+            measured = _Measured(searcher, *reached)
         except OutOfReachError:
             measured = None
         self._known.append((graph, space, measured))
         return measured
 
-    def _speedup(self, before: "_Measured | None", after: "_Measured | None") -> float | None:
+    def _speedup(self, before: _Measured | None, after: _Measured | None) -> float | None:
         """Queries per second after a change, as a multiple of those before, on one thread."""
         if before is None or after is None:
             return None
         plans = [
-            searcher.plan(self.k, limits=setting.limits, n_threads=1)
-            for searcher, setting in (before, after)
+            each.searcher.plan(self.k, limits=each.setting.limits, n_threads=1)
+            for each in (before, after)
         ]
         queries = self.split.validation.queries
         return speedup(*(partial(plan, queries) for plan in plans))
 
 
-_Measured = tuple[Searcher, Setting]
-
-
 def _work(measured: _Measured | None) -> float:
     """Vertices that a query scores; inf if the recall is not reached."""
-    return np.inf if measured is None else float(measured[1].n_work)
+    return np.inf if measured is None else float(measured.setting.n_work)
+
+
+def _time(measured: _Measured | None) -> float:
+    """Nanoseconds that a query is expected to take; inf if the recall is not reached."""
+    return np.inf if measured is None else measured.nanoseconds
+
+
+def _edges_added(joined: Joined, n_mixed: int) -> str:
+    n_vertices, width = joined.graph.neighbors.shape
+    between = f", also for {n_mixed:,} queries between them" if n_mixed else ""
+    refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
+    added = f"{joined.n_added / n_vertices:.2f} more per vertex"
+    return f"{added}{between}, lists of up to {width}{refused}"
+
+
+def _coded(space: RoutingSpace) -> RoutingSpace:
+    """The space in bytes, which is searched several times as fast; as it is if it cannot be."""
+    plain = replace(space, inlined=False)
+    if plain.rows.dtype != np.float32:
+        return plain
+    try:
+        return compress_space(plain, "int8")
+    except ValueError:  # more dimensions than sums of codes have room for
+        return plain

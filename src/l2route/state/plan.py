@@ -120,7 +120,7 @@ def recent_plan(current: Current, asked: Asked) -> IndexPlan:
         plan = current.recent_plans.get(key)
     except TypeError:  # no hash, as of an array without axes
         return IndexPlan(current, asked)
-    if plan is None:
+    if not isinstance(plan, IndexPlan):
         plan = IndexPlan(current, asked)
         if len(current.recent_plans) >= MAX_RECENT:
             current.recent_plans.clear()
