@@ -72,12 +72,12 @@ def test_the_cheapest_interpolation_is_chosen(problem: Problem, plain: RoutingSp
     def noisy(amount: float) -> RoutingSpace:
         return replace(plain, rows=pad_rows(plain.rows[:, :DIM] + np.float32(amount) * noise))
 
-    aim = RecallAim(problem, noisy(0.05), OPTIONS, Clock(None))
+    aim = RecallAim(problem, noisy(0.02), OPTIONS, Clock(None))
     share, space = aim.choose(lambda share: noisy(abs(share - 0.5)))
     assert share == 0.5
     np.testing.assert_array_equal(space.rows, plain.rows)
-    assert aim.choose(lambda share: noisy(0.05 if share == 0.75 else 9.0))[0] == 0.0
-    assert aim.choose(lambda share: noisy(0.01 if share == 0.75 else 9.0))[0] == 0.75
+    assert aim.choose(lambda share: noisy(0.02 if share == 0.75 else 9.0))[0] == 0.0
+    assert aim.choose(lambda share: noisy(0.0 if share == 0.75 else 9.0))[0] == 0.75
 
 
 def test_spaces_that_do_not_reach_the_recall(problem: Problem, plain: RoutingSpace) -> None:
