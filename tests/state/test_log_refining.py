@@ -154,13 +154,31 @@ def test_what_does_not_pay_is_not_kept() -> None:
 
 
 def test_a_slower_search_is_not_kept() -> None:
-    """Fewer scores do not count if they take more time."""
-    assert LogStep("edges", 100, 90, "").is_kept
-    assert LogStep("edges", 100, 90, "", speedup=1.1).is_kept
-    assert not LogStep("edges", 100, 90, "", speedup=0.9).is_kept
-    assert not LogStep("edges", 100, 98, "", speedup=1.1).is_kept  # too little to pay for bytes
-    assert LogStep("edges", np.inf, 90, "").is_kept
-    assert not LogStep("edges", np.inf, np.inf, "").is_kept
+    """Time decides: as it was measured, or else as it is expected."""
+    scored = (200.0, 300.0)
+    assert LogStep("edges", 100, 90, scored, "").is_kept
+    assert not LogStep("edges", 100, 98, scored, "").is_kept  # too little to pay for bytes
+    assert LogStep("edges", 100, 98, scored, "", speedup=1.1).is_kept
+    assert not LogStep("edges", 100, 90, scored, "", speedup=1.01).is_kept
+    assert LogStep("edges", np.inf, 90, scored, "").is_kept
+    assert not LogStep("edges", np.inf, np.inf, scored, "").is_kept
+    assert "200 → 300 vertices scored, 100.0 → 90.0 µs" in str(LogStep("", 100, 90, scored, ""))
+
+
+def test_lists_grow_as_far_as_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a degree, lists grow by 32 neighbours only where that saves more than by 8."""
+    index = RoutingIndex.build(BASE[:600], degree=4, ef_construction=30)
+    space, widths = index.spaces[0], []
+    for gain in (0.95, -9.0):  # none is so much faster, none is so much slower
+        monkeypatch.setattr(log_refining, "LEAST_GAIN", gain)
+        refiner = LogRefiner(index.base, LOG[:900], recall=0.9)
+        monkeypatch.setattr(LogStep, "is_kept", True)
+        widths.append(refiner.with_edges(index.graph, space).neighbors.shape[1])
+    width = index.graph.neighbors.shape[1]
+    assert widths[0] == width + 8
+    assert width + 8 < widths[1] <= width + 32
+    refiner = LogRefiner(index.base, LOG[:900], recall=0.9)
+    assert refiner.with_edges(index.graph, space, width + 3).neighbors.shape[1] == width + 3
 
 
 def test_time_is_measured_where_asked_for() -> None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from l2route.files.progress import Progress
 from l2route.graph.graph import Graph
-from l2route.rewiring.log_edges import DEPTH, MAX_DEPTH, Joined, join_neighbors
+from l2route.rewiring.log_edges import DEPTH, MAX_DEPTH, N_EXTRA, Joined, join_neighbors
 from l2route.rewiring.log_entries import entries_of_log
 from l2route.rewiring.log_mixes import mixed_neighbors, near_pairs
 from l2route.search.base import BaseVectors
@@ -19,24 +19,28 @@ from l2route.search.codes import compress_space
 from l2route.search.searcher import Searcher
 from l2route.search.setting import Setting
 from l2route.search.space import RoutingSpace
-from l2route.state.timing import LEAST_SPEEDUP, speedup
+from l2route.state.timing import speedup
 from l2route.training.log_split import LogSplit, split_log
 
 LEAST_GAIN = 0.03
-"""Share of the vertices scored that a change has to save: to find entry points takes time that is
-not all in that number, and edges take memory."""
+"""Share of the time of a search that a change has to save: edges take memory."""
+FEW_EXTRA = 8
+"""By how many neighbours lists may grow where more of them save too little."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStep:
-    """One change of a graph for a query log, and what it brought."""
+    """One change of a graph for a query log, and what it brought at the recall."""
 
     name: str
     """edges or entries."""
     before: float
-    """Vertices that a held-out query scores at the recall, before; inf if it is not reached."""
+    """Microseconds that a held-out query is expected to take by codes of a byte on a typical
+    machine, before; inf if the recall is not reached."""
     after: float
     """The same, after the change."""
+    scored: tuple[float, float]
+    """Vertices that it scores, before and after; inf if the recall is not reached."""
     note: str
     """What was changed."""
     speedup: float | None = None
@@ -44,19 +48,20 @@ class LogStep:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the change is kept: it saves scores, and no time is lost if that was measured."""
-        is_slower = self.speedup is not None and self.speedup < LEAST_SPEEDUP
-        return self.after < np.inf and not is_slower and self.saved >= LEAST_GAIN
+        """Whether the change is kept: it saves time, as measured if it was, or else as expected."""
+        return self.after < np.inf and self.saved >= LEAST_GAIN
 
     @property
     def saved(self) -> float:
-        """Share of the vertices scored that the change saves."""
-        return 1 - self.after / self.before
+        """Share of the time that the change saves."""
+        return 1 - (self.after / self.before if self.speedup is None else 1 / self.speedup)
 
     def __str__(self) -> str:
         decision = "kept" if self.is_kept else "not kept"
         speed = "" if self.speedup is None else f", {self.speedup:.2f} times as fast"
-        return f"{self.note}; {self.before:,.0f} → {self.after:,.0f} scored{speed}: {decision}"
+        scored = "{:,.0f} → {:,.0f} vertices scored".format(*self.scored)
+        expected = f"{self.before:.1f} → {self.after:.1f} µs expected"
+        return f"{self.note}; {scored}, {expected}{speed}: {decision}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +81,8 @@ class LogReport:
         """The report as a dict of plain values; costs that are infinite are None."""
         facts = asdict(self)
         for step, entry in zip(self.steps, facts["steps"], strict=True):
-            costs = {"before": step.before, "after": step.after}
-            entry |= {name: cost if cost < np.inf else None for name, cost in costs.items()}
-            entry["is_kept"] = step.is_kept
+            entry |= {"before": _finite(step.before), "after": _finite(step.after)}
+            entry |= {"scored": [*map(_finite, step.scored)], "is_kept": step.is_kept}
         return facts
 
     def __str__(self) -> str:
@@ -87,6 +91,10 @@ class LogReport:
             f"at a recall@{self.k} of {self.recall:g}"
         )
         return "\n".join([title, *(f"{step.name}: {step}" for step in self.steps)])
+
+
+def _finite(number: float) -> float | None:
+    return number if number < np.inf else None
 
 
 class _Measured(NamedTuple):
@@ -110,7 +118,7 @@ class LogRefiner:
             by an exact search if not given, or if they are too few.
         seed: seed of the split of the log, and of clusters.
         n_threads: threads; 0 for all cores. Results are the same for any number.
-        is_timed: whether a change also has to save time, which may depend on other processes.
+        is_timed: whether time is measured, which may depend on other processes, and decides.
         progress: called with queries done and in total while true neighbours are found.
     """
 
@@ -137,24 +145,28 @@ class LogRefiner:
         )
         self.steps: list[LogStep] = []
         self._known: list[tuple[Graph, RoutingSpace, _Measured | None]] = []
+        self._codings: list[tuple[RoutingSpace, RoutingSpace]] = []
 
     def with_edges(self, graph: Graph, space: RoutingSpace, degree: int | None = None) -> Graph:
         """The graph with edges by which neighbours of queries reach each other, if they pay.
 
-        Edges for queries between those of the log are added too if searches are then expected to
-        take less time. They are not tried where edges of the log alone cost more.
+        Queries are those of the log, and others between them. Without a degree, lists may grow by
+        32 neighbours where that saves more than to let them grow by 8.
         """
 
         def join() -> tuple[Graph, str]:
-            nearest, n_mixed = self.split.nearest, 0
-            joined = self._joined(graph, nearest, degree)
-            before, after = (self._measured(each, space) for each in (graph, joined.graph))
-            if _work(after) <= (1 + LEAST_GAIN) * _work(before):
-                mixes = self.mixed_neighbors(joined.graph, space)
-                more = self._joined(graph, np.concatenate([nearest, mixes]), degree)
-                if _time(self._measured(more.graph, space)) < _time(after):
-                    joined, n_mixed = more, len(mixes)
-            return joined.graph, _edges_added(joined, n_mixed)
+            nearest, width = self.split.nearest, graph.neighbors.shape[1]
+            by_log = self._joined(graph, nearest, degree).graph
+            mixes = self.mixed_neighbors(by_log, space)
+            nearest = np.concatenate([nearest, mixes])
+            degrees = (width + FEW_EXTRA, width + N_EXTRA) if degree is None else (degree,)
+            first, *wider = (self._joined(graph, nearest, each) for each in degrees)
+            chosen, least = first, _time(self._measured(first.graph, space))
+            for joined in wider:
+                time = _time(self._measured(joined.graph, space))
+                if time < (1 - LEAST_GAIN) * least:
+                    chosen, least = joined, time
+            return chosen.graph, _edges_added(chosen, len(mixes))
 
         return self._tried("edges", graph, space, join)
 
@@ -174,7 +186,7 @@ class LogRefiner:
         """Neighbours of queries between those of the log, found by searches of this graph."""
         train, n_threads = self.split.train, self.n_threads
         pairs = near_pairs(train, self.base.metric, self.seed, n_threads)
-        searcher = Searcher(graph, _coded(space), self.base)
+        searcher = Searcher(graph, self._coded(space), self.base)
         return mixed_neighbors(searcher, train, pairs, self.split.nearest.shape[1], n_threads)
 
     def report(self) -> LogReport:
@@ -182,6 +194,14 @@ class LogRefiner:
         split = self.split
         n_held_out = len(split.validation.queries)
         return LogReport(self.k, self.recall, len(split.train), n_held_out, tuple(self.steps))
+
+    def _coded(self, space: RoutingSpace) -> RoutingSpace:
+        """The space in bytes, coded once."""
+        for known, coded in self._codings:
+            if known is space:
+                return coded
+        self._codings.append((space, _coded(space)))
+        return self._codings[-1][1]
 
     def _joined(self, graph: Graph, nearest: NDArray[np.int32], degree: int | None) -> Joined:
         return join_neighbors(graph, self.base, nearest, degree=degree, n_threads=self.n_threads)
@@ -192,7 +212,8 @@ class LogRefiner:
         changed, note = change()
         before, after = (self._measured(each, space) for each in (graph, changed))
         speedup = self._speedup(before, after) if self.is_timed else None
-        self.steps.append(LogStep(name, _work(before), _work(after), note, speedup))
+        scored = (_work(before), _work(after))
+        self.steps.append(LogStep(name, _time(before), _time(after), scored, note, speedup))
         return changed if self.steps[-1].is_kept else graph
 
     def _measured(self, graph: Graph, space: RoutingSpace) -> _Measured | None:
@@ -200,7 +221,7 @@ class LogRefiner:
         for known, known_space, found in self._known:
             if known is graph and known_space is space:
                 return found
-        searcher = Searcher(graph, replace(space, inlined=False), self.base)
+        searcher = Searcher(graph, self._coded(space), self.base)
         validation = self.split.validation
         try:
             reached = calibrate(searcher, validation, self.k, self.recall, self.n_threads)
@@ -228,20 +249,19 @@ def _work(measured: _Measured | None) -> float:
 
 
 def _time(measured: _Measured | None) -> float:
-    """Nanoseconds that a query is expected to take; inf if the recall is not reached."""
-    return np.inf if measured is None else measured.nanoseconds
+    """Microseconds that a query is expected to take; inf if the recall is not reached."""
+    return np.inf if measured is None else measured.nanoseconds / 1000
 
 
 def _edges_added(joined: Joined, n_mixed: int) -> str:
     n_vertices, width = joined.graph.neighbors.shape
-    between = f", also for {n_mixed:,} queries between them" if n_mixed else ""
-    refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
     added = f"{joined.n_added / n_vertices:.2f} more per vertex"
-    return f"{added}{between}, lists of up to {width}{refused}"
+    refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
+    return f"{added}, also for {n_mixed:,} queries between them, lists of up to {width}{refused}"
 
 
 def _coded(space: RoutingSpace) -> RoutingSpace:
-    """The space in bytes, which is searched several times as fast; as it is if it cannot be."""
+    """The space in bytes, as it is served mostly; as it is if it cannot be."""
     plain = replace(space, inlined=False)
     if plain.rows.dtype != np.float32:
         return plain
