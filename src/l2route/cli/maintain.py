@@ -83,7 +83,9 @@ def refine(
     index: Index,
     degree: Annotated[
         int | None,
-        typer.Option(help="Largest number of neighbours; by default as it is, 32 more with a log."),
+        typer.Option(
+            help="Largest number of neighbours; by default as it is, 8 or 32 more with a log."
+        ),
     ] = None,
     candidates: Annotated[
         int, typer.Option(help="Nearest vertices that neighbours are chosen from.")
@@ -104,7 +106,7 @@ def refine(
     """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
 
     With --queries, neighbours stay, and edges and entry points from the query log are added, if
-    queries that are held out then score fewer vertices. Run it before `learn`. Settings and losses
+    queries that are held out are then expected to take less time. Run it before `learn`. Settings and losses
     measured before are dropped; ids of answers stay the same.
     """
     check_refinement(None if queries is not None else degree, candidates, alpha, threads)

@@ -166,7 +166,7 @@ class LogRefiner:
                 time = _time(self._measured(joined.graph, space))
                 if time < (1 - LEAST_GAIN) * least:
                     chosen, least = joined, time
-            return chosen.graph, _edges_added(chosen, len(mixes))
+            return chosen.graph, _edges_added(chosen, len(self.split.train), len(mixes))
 
         return self._tried("edges", graph, space, join)
 
@@ -253,11 +253,12 @@ def _time(measured: _Measured | None) -> float:
     return np.inf if measured is None else measured.nanoseconds / 1000
 
 
-def _edges_added(joined: Joined, n_mixed: int) -> str:
+def _edges_added(joined: Joined, n_queries: int, n_mixed: int) -> str:
     n_vertices, width = joined.graph.neighbors.shape
     added = f"{joined.n_added / n_vertices:.2f} more per vertex"
+    queries = f"for {n_queries:,} queries and {n_mixed:,} between them"
     refused = f", {joined.n_refused:,} did not fit" if joined.n_refused else ""
-    return f"{added}, also for {n_mixed:,} queries between them, lists of up to {width}{refused}"
+    return f"{added}, {queries}, lists of up to {width}{refused}"
 
 
 def _coded(space: RoutingSpace) -> RoutingSpace:

@@ -34,17 +34,17 @@ class Refining:
         finds nearest, and the present neighbours; see `l2route.rewiring.refine`.
 
         With queries, neighbours stay and others are added: edges by which the true neighbours of
-        every query reach each other, and entry points that depend on the query. Either is kept only
-        if queries that are held out then score fewer vertices at the recall. They bring most where
-        queries are of another kind than the vectors. The queries held out become the validation
-        queries of the index, as after `learn`.
+        every query, and of others between them, reach each other, and entry points that depend on
+        the query. Either is kept only if queries that are held out are then expected to take less
+        time at the recall. They bring most where queries are of another kind than the vectors. The
+        queries held out become the validation queries of the index, as after `learn`.
 
         A learned space is valid for one graph only, so an index with one is refused. Settings and
         losses are dropped.
 
         Args:
-            degree: maximum number of neighbours, at least 2; by default as now, and 32 more with
-                queries.
+            degree: maximum number of neighbours, at least 2; by default as now, and with queries 8
+                more, or 32 more where that is clearly faster.
             n_candidates: number of nearest vertices among the candidates; without queries only.
             alpha: drop candidate c of vertex v if a kept p has alpha·d²(p, c) < d²(v, c); at
                 least 1, at which the fewest are kept. Without queries only.
