@@ -71,8 +71,8 @@ inline std::size_t near_keys(const float* scores, const VertexId* ids, std::size
   for (std::size_t i = 0; i < n; ++i) {
     keys[n_near] = make_key(scores[i], ids[i]);
     // no branch: whether a vertex is near cannot be predicted
-    n_near += static_cast<std::size_t>(!(scores[i] > farthest)) |
-              static_cast<std::size_t>(i < n_any);
+    n_near +=
+        static_cast<std::size_t>(!(scores[i] > farthest)) | static_cast<std::size_t>(i < n_any);
   }
   sort_few(keys, n_near);
   return n_near;

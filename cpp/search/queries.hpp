@@ -15,7 +15,6 @@ namespace l2route {
 // sums of products of codes, which may be a thousand times larger at 133,144 dimensions.
 inline constexpr double kMaxLength = 0x1p57;
 
-
 // Throws at the first row that is not finite or, unless `is_any_length`, longer than kMaxLength.
 inline void check_queries(const float* queries, std::size_t n, std::size_t dim,
                           bool is_any_length) {

@@ -106,8 +106,8 @@ def refine(
     """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
 
     With --queries, neighbours stay, and edges and entry points from the query log are added, if
-    queries that are held out are then expected to take less time. Run it before `learn`. Settings and losses
-    measured before are dropped; ids of answers stay the same.
+    queries that are held out are then expected to take less time. Run it before `learn`. Settings
+    and losses measured before are dropped; ids of answers stay the same.
     """
     check_refinement(None if queries is not None else degree, candidates, alpha, threads)
     with changed(index, out) as opened:
