@@ -50,7 +50,8 @@ def note_of(report: BuildReport, step: str) -> str:
 def test_it_is_ready_to_serve(metric: Metric) -> None:
     """New queries have the requested recall; the index keeps the setting of the report."""
     base = draw(2000)
-    index, report = l2route.build(base, draw(400, seed=1), metric=metric, minutes=0.05)
+    queries = draw(400, seed=1)
+    index, report = l2route.build(base, queries, metric=metric, minutes=0.05, routing="int8")
     assert recall_of(index, base, metric, 10, 0.95) == pytest.approx(0.95, abs=0.04)
     (kept,) = index.info()["settings"]
     assert report.setting is not None
@@ -163,7 +164,7 @@ def test_wide_vectors() -> None:
 def test_values_that_half_floats_cannot_tell_apart_stay_float32() -> None:
     """Vectors far from the origin stay float32, since float16 would make them equal."""
     base, queries = 30_000 + draw(800), 30_000 + draw(60, seed=1)
-    index, report = l2route.build(base, queries, k=5)
+    index, report = l2route.build(base, queries, k=5, routing="int8")
     assert index.base.rows.dtype == np.float32
     assert "float16 original vectors: rounding leaves a recall of" in note_of(report, "compress")
     assert report.steps[-1].cost is not None
@@ -172,7 +173,7 @@ def test_values_that_half_floats_cannot_tell_apart_stay_float32() -> None:
 
 def test_values_beyond_half_floats_stay_float32() -> None:
     """Values beyond the range of float16 stay float32, and the report says why."""
-    index, report = l2route.build(1e6 * draw(800), 1e6 * draw(60, seed=1), k=5)
+    index, report = l2route.build(1e6 * draw(800), 1e6 * draw(60, seed=1), k=5, routing="int8")
     assert index.base.rows.dtype == np.float32
     assert "a half float can hold" in note_of(report, "compress")
     assert "uint8" in str(index.spaces[-1].rows.dtype)
@@ -276,7 +277,7 @@ def test_settings_survive_a_save(tmp_path: Any) -> None:
 
 def test_a_setting_of_another_space_is_not_kept() -> None:
     """`keep` refuses a setting of a space that the index does not have."""
-    index, report = l2route.build(draw(500))
+    index, report = l2route.build(draw(500), routing="int8")
     assert report.setting is not None
     plain = l2route.RoutingIndex(index.base, index.graph)
     with pytest.raises(ValueError, match="expected a space of original, got 'original-int8'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -73,8 +74,12 @@ def measured_index() -> tuple[RoutingIndex, Recipe, Reached]:
 def test_measured_time_decides(speedup: float, kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter codes are kept if searches were faster by them, and not if they were slower."""
     index, recipe, before = measured_index()
+
+    def compare(before: RoutingIndex, _after: RoutingIndex, _recipe: Recipe) -> Timed:
+        return Timed(2.0 if before is index else speedup)
+
     monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(9, 9, 9))))
-    monkeypatch.setattr(coding_module, "compare", lambda *_: Timed(speedup))
+    monkeypatch.setattr(coding_module, "compare", compare)
     coder = Coder(recipe, index, None)
     chosen = coder.choose(before)
     assert chosen is not None
@@ -86,13 +91,33 @@ def test_measured_time_decides(speedup: float, kept: str, monkeypatch: pytest.Mo
 def test_what_cannot_pay_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where bytes cost nothing, shorter codes are not even made."""
     index, recipe, before = measured_index()
+    compared = list[RoutingIndex]()
+
+    def compare(before: RoutingIndex, _after: RoutingIndex, _recipe: Recipe) -> Timed:
+        compared.append(before)
+        return Timed(2.0)
+
     monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(0, 0, 0))))
-    monkeypatch.delattr(coding_module, "compare")
+    monkeypatch.setattr(coding_module, "compare", compare)
     coder = Coder(recipe, index, None)
     chosen = coder.choose(before)
     assert chosen is not None
     assert chosen[0] == Coding("int8")
     assert "would save 0.0 µs" in coder.notes[0]
+    assert compared == [index]
+
+
+def test_codes_that_are_slower_than_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No codes are taken if searches are slower by all of them, unless a type was asked for."""
+    index, recipe, before = measured_index()
+    monkeypatch.setattr(coding_module, "compare", lambda *_: Timed(0.9))
+    coder = Coder(recipe, index, None)
+    assert coder.choose(before) is None
+    assert coder.notes[0].endswith("original vectors: 0.90 times as fast as float32")
+    assert coder.notes[-1] == "vectors stay float32"
+    chosen = Coder(replace(recipe, routing="int8"), index, None).choose(before)
+    assert chosen is not None
+    assert chosen[0] == Coding("int8")
 
 
 def test_builds_choose_codes() -> None:

@@ -15,6 +15,7 @@ from l2route.search.codes import CODE_BITS, COMPRESSIONS, Compression
 from l2route.search.layout import padded_dim
 from l2route.search.machine import Machine
 from l2route.search.query_aware import query_aware_space
+from l2route.state.timing import LEAST_SPEEDUP
 
 LOST_TO_ROUNDING = 0.005
 """Recall, by distances between the original vectors, that rounding to float16 may lose."""
@@ -119,12 +120,16 @@ class Coder:
     def _smallest_accepted(
         self, before: Reached | Refused
     ) -> tuple[Coding, RoutingIndex, Reached] | None:
-        """The first coding, from the element type of the recipe up, that is accepted."""
+        """The first coding, from the element type of the recipe up, that is accepted.
+
+        The choice by time begins with a byte per dimension.
+        """
         first = next((each for each in COMPRESSIONS if each == self.recipe.routing), "int8")
         for routing in COMPRESSIONS[COMPRESSIONS.index(first) :]:
             for coding in (Coding(routing), Coding(routing, None)):
                 trial, outcome = self._try(coding)
-                outcome = self._judged(outcome, before)
+                if trial is not None:
+                    outcome = self._judged(trial, outcome, before)
                 if trial is not None and isinstance(outcome, Reached):
                     return coding, trial, outcome
                 assert isinstance(outcome, Refused)
@@ -143,11 +148,17 @@ class Coder:
                 return trial, Refused(f"rounding leaves a recall of {outcome.cost.recall:.4f}")
         return trial, outcome
 
-    def _judged(self, outcome: Reached | Refused, before: Reached | Refused) -> Reached | Refused:
-        """Refuse codes by which queries read no fewer bytes than by float32."""
+    def _judged(
+        self, trial: RoutingIndex, outcome: Reached | Refused, before: Reached | Refused
+    ) -> Reached | Refused:
+        """Refuse codes that are no better than float32: by time, or by bytes read if asked for."""
         if isinstance(outcome, Refused) or isinstance(before, Refused):
             return outcome
-        if outcome.cost.bytes_read >= before.cost.bytes_read:
+        if self.recipe.routing == "auto":
+            speedup = compare(self.measured, trial, self.recipe).speedup
+            if speedup is not None and speedup < LEAST_SPEEDUP:
+                return Refused(f"{speedup:.2f} times as fast as float32")
+        elif outcome.cost.bytes_read >= before.cost.bytes_read:
             return Refused(f"queries would read {outcome.cost.bytes_read:,.0f} bytes, no fewer")
         return outcome
 
