@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import l2route
-from l2route.cluster.cluster import Cluster, QueueFullError
-from l2route.cluster.errors import PartialError
+from l2route.cluster.cluster import Cluster
+from l2route.cluster.errors import ClusterWarning, PartialError, QueueFullError
 from l2route.cluster.sharded import ShardedIndex
 from ray_nodes import Nodes, pid_of, stopped
 from sharding import IDS, N_SHARDS, QUERIES, VECTORS, K, exact
@@ -125,6 +125,18 @@ def test_a_full_queue_refuses(nodes: Nodes, built_path: Path) -> None:
         assert kinds.count("QueueFullError") >= 2
         assert "PartialError" in kinds
         assert not made._turns.n_running + made._turns.n_waiting
+
+
+def test_it_warns_of_shards_without_room(nodes: Nodes, built_path: Path) -> None:
+    """Where nodes have too few cores for all actors, it is said at once, and which shards wait."""
+    with pytest.warns(ClusterWarning) as warned:
+        made = Cluster(built_path, replicas=2, cpus=100, n_bytes=0, wait=0.5)
+    first, second = (str(each.message) for each in warned)
+    assert first.startswith("expected 600 cores for 6 actors, 100 each, got a Ray cluster with ")
+    assert second.startswith("not all shards are ready: shard 0 gave no answer in time")
+    with made:
+        found = made.search(QUERIES, K, ef=20, partial="allow", timeout=0.5)
+        assert (found.coverage, found.missing) == (0.0, tuple(range(N_SHARDS)))
 
 
 def test_clusters_share_actors_by_name(nodes: Nodes, built_path: Path) -> None:

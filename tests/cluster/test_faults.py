@@ -15,7 +15,7 @@ import pytest
 import ray
 
 from l2route.cluster.cluster import Cluster
-from l2route.cluster.errors import PartialError
+from l2route.cluster.errors import ClusterWarning, PartialError
 from l2route.cluster.manifest import MANIFEST
 from l2route.cluster.merge import ClusterResult
 from l2route.cluster.sharded import ShardedIndex
@@ -127,8 +127,11 @@ def test_damaged_files_are_named_and_mended(nodes: Nodes, copied_path: Path) -> 
     damaged = next(place.glob("vectors.*.npy"))
     intact = damaged.read_bytes()
     damaged.write_bytes(intact[:-64] + bytes(64))
-    with Cluster(copied_path, replicas=2, cpus=0.1, n_bytes=0) as made:
-        with pytest.raises(PartialError, match=r"shard 2 cannot be opened: .*checksum"):
+    named = r"shard 2 cannot be opened: .*checksum"
+    with pytest.warns(ClusterWarning, match=named):
+        made = Cluster(copied_path, replicas=2, cpus=0.1, n_bytes=0)
+    with made:
+        with pytest.raises(PartialError, match=named):
             made.search(QUERIES, K, ef=WIDE)
         found = made.search(QUERIES, K, ef=WIDE, partial="allow")
         assert found.missing == (2,)

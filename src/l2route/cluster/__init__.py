@@ -2,7 +2,7 @@
 
 from l2route.cluster.batch import BatchSearcher
 from l2route.cluster.cluster import Cluster
-from l2route.cluster.errors import PartialError, QueueFullError
+from l2route.cluster.errors import ClusterWarning, PartialError, QueueFullError
 from l2route.cluster.merge import ClusterResult
 from l2route.cluster.sharded import ShardedIndex
 
@@ -10,6 +10,7 @@ __all__ = [
     "BatchSearcher",
     "Cluster",
     "ClusterResult",
+    "ClusterWarning",
     "PartialError",
     "QueueFullError",
     "ShardedIndex",

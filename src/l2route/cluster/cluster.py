@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from l2route.cluster.asking import Asking, Call
 from l2route.cluster.changes import Changes
-from l2route.cluster.errors import PartialError, QueueFullError
+from l2route.cluster.errors import ClusterWarning, PartialError, QueueFullError
 from l2route.cluster.fleet import Fleet, FleetOptions
 from l2route.cluster.latencies import Hedges, Latencies
 from l2route.cluster.manifest import Point
@@ -59,7 +60,8 @@ class Cluster(Sharded):
         hedge: seconds after which a second replica is asked; by default from measured latencies.
         max_running: batches that are searched at the same time.
         max_waiting: batches that may wait for others; more are refused by a QueueFullError.
-        wait: seconds to wait at the start until some replica of each shard is ready.
+        wait: seconds to wait at the start until some replica of each shard is ready; a warning
+            names those that are not.
     """
 
     def __init__(
@@ -96,7 +98,18 @@ class Cluster(Sharded):
         self._given_up: frozenset[int] = frozenset()
         self.n_hedged = 0
         """Calls that were sent to a second replica because the first was late."""
-        self._status("ready", wait)
+        self._wait_for_shards(wait)
+
+    def _wait_for_shards(self, seconds: float) -> None:
+        """Wait until some replica of each shard is ready; warn of those that are not."""
+        lacking = self.fleet.lacking()
+        if lacking is not None:
+            message = f"{lacking}: shards without room wait for it"
+            warnings.warn(message, ClusterWarning, stacklevel=3)
+        _, missing = self._of_each("ready", seconds)
+        if missing:
+            message = f"not all shards are ready: {'; '.join(missing.values())}"
+            warnings.warn(message, ClusterWarning, stacklevel=3)
 
     def __enter__(self) -> Self:
         return self
@@ -298,15 +311,15 @@ class Cluster(Sharded):
         given = np.atleast_2d(np.asarray(vectors))
         return check_vectors("vectors", given, self.dim, may_be_empty=True)
 
-    def _status(self, method: str, seconds: float) -> list[dict[str, Any] | None]:
-        """What each shard says about itself; None if it says nothing in time."""
+    def _of_each(self, method: str, seconds: float) -> tuple[dict[int, Any], dict[int, str]]:
+        """What shards say about themselves, and why others say nothing."""
         calls = {shard: Call(method, "status", ()) for shard in range(self.n_shards)}
-        answers, _ = self._asked(calls, seconds)
-        return [answers.get(shard) for shard in range(self.n_shards)]
+        return self._asked(calls, seconds)
 
     def info(self) -> dict[str, Any]:
         """Summary of the index and of its replicas, as a dict of plain values."""
-        facts = info_of(self, self._status("facts", STATUS_SECONDS))
+        said, _ = self._of_each("facts", STATUS_SECONDS)
+        facts = info_of(self, [said.get(shard) for shard in range(self.n_shards)])
         return facts | {
             "replicas": len(self.fleet.members[0]),
             "n_hedged": self.n_hedged,

@@ -11,3 +11,7 @@ class PartialError(RuntimeError):
 
 class QueueFullError(RuntimeError):
     """As many batches wait as may: the caller has to slow down."""
+
+
+class ClusterWarning(UserWarning):
+    """Shards have no room on the cluster, or are not ready yet."""

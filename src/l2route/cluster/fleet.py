@@ -146,6 +146,18 @@ class Fleet:
         url, threads = self._sharded.folder.url, self._options.threads
         return self._kind.options(**options).remote(url, shard, threads, self._options.mmap)
 
+    def lacking(self) -> str | None:
+        """What the nodes do not have enough of for all actors; None if they have."""
+        n_actors = self._sharded.n_shards * self._options.replicas
+        there = self._ray.cluster_resources()
+        cpus, n_bytes = self._options.cpus, self._options.n_bytes
+        for resource, each, unit in (("CPU", cpus, "cores"), ("memory", n_bytes, "bytes")):
+            needed, got = n_actors * each, there.get(resource, 0)
+            if needed > got + 1e-9:
+                needs = f"{needed:,.12g} {unit} for {n_actors} actors, {each:,.12g} each"
+                return f"expected {needs}, got a Ray cluster with {got:,.12g}"
+        return None
+
     def revive(self, member: Member, actor: Any) -> None:
         """Start another actor in place of one that Ray does not start again."""
         with self._reviving:
