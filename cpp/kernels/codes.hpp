@@ -198,7 +198,7 @@ template <unsigned bits>
 L2ROUTE_AVX2 inline __m256i part_of(__m256i bytes, std::size_t part) {
   if constexpr (bits == 8) return bytes;
   const __m256i shifted = _mm256_srli_epi16(bytes, static_cast<int>(bits * part));
-  return _mm256_and_si256(shifted, _mm256_set1_epi8(Packed<bits>::kLow));
+  return _mm256_and_si256(shifted, _mm256_set1_epi8(static_cast<char>(Packed<bits>::kLow)));
 }
 
 template <unsigned bits>
@@ -236,7 +236,7 @@ template <unsigned bits>
 L2ROUTE_VNNI inline __m512i part_of(__m512i bytes, std::size_t part) {
   if constexpr (bits == 8) return bytes;
   const __m512i shifted = _mm512_srli_epi16(bytes, static_cast<unsigned>(bits * part));
-  return _mm512_and_si512(shifted, _mm512_set1_epi8(Packed<bits>::kLow));
+  return _mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(Packed<bits>::kLow)));
 }
 
 template <unsigned bits>
