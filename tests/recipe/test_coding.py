@@ -80,7 +80,7 @@ def test_measured_time_decides(speedup: float, kept: str, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(9, 9, 9))))
     monkeypatch.setattr(coding_module, "compare", compare)
-    coder = Coder(recipe, index, None)
+    coder = Coder(recipe, index, index.base, None)
     chosen = coder.choose(before)
     assert chosen is not None
     assert chosen[0].routing == kept
@@ -99,7 +99,7 @@ def test_what_cannot_pay_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Machine, "measured", classmethod(lambda cls: cls(line_ns=(0, 0, 0))))
     monkeypatch.setattr(coding_module, "compare", compare)
-    coder = Coder(recipe, index, None)
+    coder = Coder(recipe, index, index.base, None)
     chosen = coder.choose(before)
     assert chosen is not None
     assert chosen[0] == Coding("int8")
@@ -111,13 +111,24 @@ def test_codes_that_are_slower_than_float32(monkeypatch: pytest.MonkeyPatch) -> 
     """No codes are taken if searches are slower by all of them, unless a type was asked for."""
     index, recipe, before = measured_index()
     monkeypatch.setattr(coding_module, "compare", lambda *_: Timed(0.9))
-    coder = Coder(recipe, index, None)
+    coder = Coder(recipe, index, index.base, None)
     assert coder.choose(before) is None
     assert coder.notes[0].endswith("original vectors: 0.90 times as fast as float32")
     assert coder.notes[-1] == "vectors stay float32"
-    chosen = Coder(replace(recipe, routing="int8"), index, None).choose(before)
+    chosen = Coder(replace(recipe, routing="int8"), index, index.base, None).choose(before)
     assert chosen is not None
     assert chosen[0] == Coding("int8")
+
+
+def test_half_floats_have_to_hold_every_vector() -> None:
+    """A value beyond half floats in a vector that is held out of the measured index is noticed."""
+    index, recipe, before = measured_index()
+    served = index.base.vectors().copy()
+    served[7, 0] = 1e5
+    base = RoutingIndex.build(served, degree=4, ef_construction=20).base
+    chosen = Coder(replace(recipe, routing="int8"), index, base, None).choose(before)
+    assert chosen is not None
+    assert (chosen[0].routing, chosen[0].vectors) == ("int8", None)
 
 
 def test_builds_choose_codes() -> None:

@@ -231,6 +231,19 @@ def test_values_that_are_no_numbers_change_nothing(value: float) -> None:
     assert index.add(drawn(1, 8)).tolist() == [20]
 
 
+def test_values_beyond_half_floats_change_nothing() -> None:
+    """An index whose vectors are half floats refuses values that those cannot hold."""
+    index = RoutingIndex.build(drawn(100, 8), degree=8)
+    index.compress(None, vectors="float16")
+    wrong = drawn(5, 8, seed=1)
+    wrong[3, 3] = 1e5
+    for change in (lambda: index.add(wrong), lambda: index.update(np.arange(5), wrong)):
+        with pytest.raises(ValueError, match="values that a half float can hold, got 100000"):
+            change()
+    assert len(index) == 100
+    np.testing.assert_allclose(index.vectors(np.arange(5)), drawn(100, 8)[:5], atol=2e-3)
+
+
 def test_progress_of_changes() -> None:
     """Progress goes from nothing to all, batch by batch, and begins after all checks."""
     index, seen = RoutingIndex.empty(4), list[tuple[int, int | None]]()

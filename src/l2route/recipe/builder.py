@@ -184,7 +184,7 @@ class Builder:
                 self._notes["compress"] = "there are too few vectors to measure the recall"
                 return index
             queries = self._queries_to_project(index)
-            coder = Coder(self.recipe, measured, queries)
+            coder = Coder(self.recipe, measured, index.base, queries)
             chosen = None if self.recipe.routing == "float32" else coder.choose(self._outcome)
         if chosen is not None:
             coding, self._outcome = chosen

@@ -11,7 +11,8 @@ from l2route.index import RoutingIndex
 from l2route.recipe.measuring import Judge, Reached, Refused, measure
 from l2route.recipe.steps import Recipe
 from l2route.recipe.timing import compare
-from l2route.search.codes import CODE_BITS, COMPRESSIONS, Compression
+from l2route.search.base import BaseVectors
+from l2route.search.codes import CODE_BITS, COMPRESSIONS, Compression, check_half
 from l2route.search.layout import padded_dim
 from l2route.search.machine import Machine
 from l2route.search.query_aware import query_aware_space
@@ -90,13 +91,18 @@ class Coder:
     Args:
         recipe: recall, answers per query and element type.
         measured: the index to measure, of float32.
+        served: vectors of the index to serve, of which those measured may be a part.
         queries: queries of the log to fit projections to; None if there are none.
     """
 
     def __init__(
-        self, recipe: Recipe, measured: RoutingIndex, queries: NDArray[np.float32] | None
+        self,
+        recipe: Recipe,
+        measured: RoutingIndex,
+        served: BaseVectors,
+        queries: NDArray[np.float32] | None,
     ) -> None:
-        self.recipe, self.measured, self.queries = recipe, measured, queries
+        self.recipe, self.measured, self.served, self.queries = recipe, measured, served, queries
         self.notes: list[str] = []
         assert measured.validation is not None
         self.judge: Judge = measured.validation.judge_each(measured.base, recipe.k)
@@ -138,6 +144,8 @@ class Coder:
 
     def _try(self, coding: Coding) -> tuple[RoutingIndex | None, Reached | Refused]:
         try:
+            if "float16" in (coding.routing, coding.vectors):
+                check_half(self.served.rows)
             trial = coded(self.measured, coding, self.queries)
         except ValueError as error:  # values beyond half floats, dimensions beyond codes
             return None, Refused(f"not possible: {error}")

@@ -212,7 +212,12 @@ def decode_rows(space: RoutingSpace) -> NDArray[np.float32]:
 
 def half_rows(rows: NDArray[Any]) -> NDArray[Any]:
     """Rows as half floats; values that those cannot hold are refused."""
+    check_half(rows)
+    return pad_rows(rows.astype(np.float16))
+
+
+def check_half(rows: NDArray[Any]) -> None:
+    """Refuse values that half floats cannot hold."""
     largest = float(np.abs(rows).max(initial=0))
     if largest > float(np.finfo(np.float16).max):
         raise ValueError(f"expected values that a half float can hold, got {largest:g}")
-    return pad_rows(rows.astype(np.float16))

@@ -14,6 +14,7 @@ from l2route.data.labels import Labels, checked_names
 from l2route.data.vectors import as_array, check_lengths, check_vectors, normalize
 from l2route.files.progress import Progress, ignore
 from l2route.search.base import BaseVectors
+from l2route.search.codes import check_half
 from l2route.search.encode import check_encodes
 from l2route.search.searcher import MAX_THREADS
 from l2route.state.current import Current
@@ -292,4 +293,6 @@ def _checked_vectors(vectors: object, base: BaseVectors) -> NDArray[np.float32]:
     if base.metric == "cosine":
         return normalize(rows)
     check_lengths("vectors", rows)
+    if base.rows.dtype == np.float16:
+        check_half(rows)
     return rows
