@@ -18,6 +18,7 @@ from l2route.training.options import LearnOptions
 from l2route.training.problem import Problem, pose
 from l2route.training.queries import (
     MAX_HELD_OUT,
+    MIN_CHOSEN,
     QueryLog,
     answer_radius,
     hold_out,
@@ -74,13 +75,12 @@ def hold_out_slowly(
     for position, radius in zip(candidates.tolist(), radii, strict=True):
         if position in held:
             continue
-        if chosen and len(held) >= MAX_HELD_OUT * len(queries):
+        if len(chosen) >= MIN_CHOSEN and len(held) >= MAX_HELD_OUT * len(queries):
             break
         chosen.append(position)
-        for other, query in enumerate(queries):
-            apart = np.linalg.norm(query.astype(float) - queries[position].astype(float))
-            if other == position or (radius > 0 and apart <= radius):
-                held.add(other)
+        apart = [np.linalg.norm(each.astype(float) - queries[position]) for each in queries]
+        near = {n for n, each in enumerate(apart) if n == position or 0 < radius >= each}
+        held |= near if len(near) <= MAX_HELD_OUT * len(queries) else {position}
     return sorted(chosen), held
 
 
@@ -161,6 +161,24 @@ def test_near_duplicates_are_never_in_training_and_validation(metric: Metric) ->
     assert not train & validation
     assert len(train | validation) == 50
     assert len(validation) == len(problem.validation.queries) == 17
+
+
+def test_a_kind_of_query_that_is_most_of_the_log() -> None:
+    """If most queries are near-duplicates of each other, some validate, and others are learned."""
+    index = small_index()
+    log = np.concatenate([np.float32(1e-4) * draw(900, 1), draw(100, 2)])
+    problem = posed(index, log, near_duplicate=0.1)
+    assert len(problem.validation.queries) >= 50
+    assert len(problem.train) >= 600
+
+
+@pytest.mark.parametrize("far", [30, 1000])
+def test_a_log_that_is_far_from_all_vectors(far: float) -> None:
+    """Queries that are nearer to each other than to any vector are no near-duplicates."""
+    base, log = (np.random.default_rng(n).normal(size=(800, 16)) for n in (0, 1))
+    index = RoutingIndex.build((base + far).astype(np.float32), degree=16, ef_construction=40)
+    report = index.learn(log.astype(np.float32), k=5, recall=0.9, steps=5)
+    assert min(report.n_choosing, report.n_confirming) >= 5
 
 
 def _seen(queries: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:

@@ -16,6 +16,8 @@ MIN_VALIDATION = 400
 """Validation queries to hold out from a short log, but at most a third of it."""
 MAX_HELD_OUT = 1 / 3
 """Largest fraction of the log that validation queries and their near-duplicates may be."""
+MIN_CHOSEN = 2
+"""Validation queries at least: some choose what is learned, others confirm it."""
 _MAX_PAIRS = 1 << 24  # pairs of queries whose distances are held at once
 _ROUNDING = np.float32(1e-6)  # of squared lengths in float32
 
@@ -77,9 +79,10 @@ def hold_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Choose validation queries, and exclude their near-duplicates from training.
 
-    A candidate that is a near-duplicate of a chosen one is not chosen. No more are chosen once a
-    third of the queries are held out: a log of few queries, each with many near-duplicates, has to
-    leave some for training.
+    A candidate that is a near-duplicate of a chosen one is not chosen. If more than a third of all
+    queries are near-duplicates of a candidate, they are not held out with it: queries to come will
+    have them too. As soon as two are chosen and a third of the queries held out, no more are
+    chosen: a log of few queries, each with many near-duplicates, has to leave some for training.
 
     Args:
         queries: distinct queries [n, dim].
@@ -105,9 +108,10 @@ def hold_out(
         for position, near in zip(candidates[block].tolist(), is_near, strict=True):
             if held_out[position]:
                 continue
-            if chosen and held_out.sum() >= MAX_HELD_OUT * len(queries):
+            if len(chosen) >= MIN_CHOSEN and held_out.sum() >= MAX_HELD_OUT * len(queries):
                 return np.sort(np.array(chosen, dtype=np.int64)), held_out
             chosen.append(position)
-            held_out |= near
             held_out[position] = True
+            if near.sum() <= MAX_HELD_OUT * len(queries):
+                held_out |= near
     return np.sort(np.array(chosen, dtype=np.int64)), held_out
