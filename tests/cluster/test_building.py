@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import l2route
@@ -13,7 +15,7 @@ from l2route.cluster import building, tasks
 from l2route.cluster.manifest import MANIFEST, SHARD
 from l2route.cluster.runners import BuildError
 from l2route.cluster.sharded import ShardedIndex
-from l2route.cluster.workspace import WORK
+from l2route.cluster.workspace import WORK, Workspace
 from sharding import IDS, LOG, N_SHARDS, QUERIES, VECTORS, K, build_small, exact, recall
 
 
@@ -128,6 +130,36 @@ def test_a_build_goes_on_only_with_the_same_input(
         build_small(tmp_path / "y")
 
 
+def test_ids_are_distinct_over_all_parts(tmp_path: Path) -> None:
+    """An id that is in two parts of a table is named before any shard is built."""
+    ids = np.concatenate([IDS[:400], IDS[:399], [1]])
+    tables = pa.table({"v": list(VECTORS[:800]), "id": ids})
+    pq.write_table(tables, tmp_path / "x.parquet", row_group_size=400)
+    given = {"source": tmp_path / "x.parquet", "ids": None, "id_column": "id", "queries": None}
+    for _ in range(2):  # the next run does not take the parts for checked
+        with pytest.raises(ValueError, match=rf"distinct ids, got {IDS[:399].min()}, "):
+            build_small(tmp_path / "x", n_shards=2, **given)
+    assert not (tmp_path / "x" / "shard-0000").exists()
+
+
+def test_a_workspace_that_was_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a build is cut off after its manifest, the next run removes the copy of the vectors."""
+
+    def cut_off(_: Workspace) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Workspace, "remove", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            build_small(tmp_path / "x", queries=None)
+    assert (tmp_path / "x" / MANIFEST).exists()
+    assert (tmp_path / "x" / WORK).exists()
+    build_small(tmp_path / "x", queries=None)
+    assert not (tmp_path / "x" / WORK).exists()
+
+
 def test_a_url_is_as_good_as_a_directory(built_path: Path, tmp_path: Path) -> None:
     """Built into and opened by a URL of fsspec, with copies of files, an index answers the same."""
     path = tmp_path / "remote"
@@ -138,7 +170,6 @@ def test_a_url_is_as_good_as_a_directory(built_path: Path, tmp_path: Path) -> No
     found = index.search(QUERIES, K, ef=len(VECTORS)).ids
     assert recall(found, expected) == 1.0
     assert index.shards[0]._copy.path != path / "shard-0000"
-    (built_path / MANIFEST).read_text()
     again = ShardedIndex(f"file://{built_path}")
     np.testing.assert_array_equal(again.search(QUERIES, K, ef=len(VECTORS)).ids, exact(QUERIES))
 

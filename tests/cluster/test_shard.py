@@ -1,5 +1,6 @@
 """Laws of one opened shard: changes are saved before they return, newer saves are followed."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import l2route
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest
+from l2route.cluster.replica import LOOK_SECONDS, REMOTE_LOOK_SECONDS, Replica
 from l2route.cluster.shard import Asked, OpenShard
 from l2route.search.limits import Limits
 from sharding import QUERIES, K
@@ -100,3 +102,102 @@ def test_only_ids_of_the_filter_are_answers(copied_path: Path) -> None:
     own = shard.index.ids[:3]
     found = shard.search(QUERIES, Asked(K, Limits(ef=1000), None, np.append(own, 10**15)))
     assert set(found.ids.ravel().tolist()) == {*own.tolist(), -1}
+
+
+@pytest.mark.parametrize("url", ["{}", "file://{}"])
+def test_callers_that_changed_nothing_see_changes_soon(copied_path: Path, url: str) -> None:
+    """Asked without a version, a replica knows ids exactly, and searches the new save soon."""
+    first, second = (Replica(url.format(copied_path), 0) for _ in range(2))
+    old, new = first._opened().index.ids[:1].copy(), np.array([5 * 10**9])
+    second.search(QUERIES[:1], WIDE)
+    first.add(QUERIES[:1], new)
+    version = first.delete(old)
+    assert second.holds(np.append(old, new)).tolist() == [False, True]
+    assert second.facts()["highest_id"] == new[0]
+    first.delete(new)
+    time.sleep(LOOK_SECONDS if "://" not in url else REMOTE_LOOK_SECONDS)
+    assert second.search(QUERIES[:1], WIDE).ids[0, 0] != new[0]
+    assert second._shard is not None
+    assert second._shard.version == first._shard.version  # type: ignore[union-attr]
+    assert second.search(QUERIES[:1], WIDE, version).ids[0, 0] != new[0]
+
+
+def test_a_search_looks_for_saves_seldom(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches do not look into the directory each time, also if they name an older version."""
+    first, second = (Replica(str(copied_path), 0) for _ in range(2))
+    older = first.add(QUERIES[:1], np.array([5 * 10**9]))
+    first.add(QUERIES[1:2], np.array([6 * 10**9]))
+    looks: list[int] = []
+    pull = second._opened()._copy.pull
+    monkeypatch.setattr(second._shard._copy, "pull", lambda: (looks.append(1), pull()))  # type: ignore[union-attr]
+    began = time.monotonic()
+    for _ in range(50):
+        second.search(QUERIES[:1], WIDE, older)
+    assert len(looks) <= 2 + (time.monotonic() - began) / LOOK_SECONDS
+
+
+def test_a_change_that_fails_halfway_is_not_made(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the second part of a change is refused, memory is as the last save."""
+    shard = opened(copied_path)
+    kept = np.array([5 * 10**9])
+    version = shard.add(QUERIES[:1], kept)
+
+    def refuse(*_: object) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(shard._served, "add", refuse)
+    with pytest.raises(ValueError, match="no room"):
+        shard.put(QUERIES[1:3] + 9, np.array([kept[0], 6 * 10**9]))
+    np.testing.assert_allclose(shard.index.vectors(kept), QUERIES[:1])
+    assert shard.version == version
+    assert shard.holds(np.array([kept[0], 6 * 10**9])).tolist() == [True, False]
+
+
+def test_a_save_that_does_not_reach_the_store_is_taken_back(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a change is saved in the copy only, the copy goes back to what the store has."""
+    shard, new = opened(f"file://{copied_path}"), np.array([5 * 10**9])
+
+    def fail() -> None:
+        raise OSError("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard._copy, "push", fail)
+        with pytest.raises(OSError, match="no network"):
+            shard.add(QUERIES[:1], new)
+    assert not shard.holds(new).any()
+    shard.add(QUERIES[1:2], new + 1)
+    assert opened(f"file://{copied_path}").holds(np.append(new, new + 1)).tolist() == [False, True]
+
+
+def test_a_change_that_cannot_begin_leaves_the_lock(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the newest save cannot be read, nobody has to wait for the lock of changes."""
+    first, second = opened(copied_path), opened(copied_path)
+
+    def fail() -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr("l2route.cluster.shard.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(first._copy, "pull", fail)
+    try:
+        first.delete(np.array([1]))
+    except OSError as error:
+        failed = error  # and with it the frames of the call
+    assert str(failed) == "gone"
+    second.add(QUERIES[:1], np.array([5 * 10**9]))
+
+
+def test_copies_do_not_grow(copied_path: Path) -> None:
+    """A copy of a store has the files of its save, and none of earlier ones."""
+    first, second = (opened(f"file://{copied_path}") for _ in range(2))
+    for n in range(3):
+        second.follow(first.put(QUERIES[n : n + 1], np.array([5 * 10**9])))
+    names = {each.name for each in (copied_path / "shard-0000").glob("*.npy")}
+    assert {each.name for each in second._copy.path.glob("*.npy")} == names

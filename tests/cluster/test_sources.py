@@ -75,6 +75,16 @@ def test_other_vectors_have_another_fingerprint(tmp_path: Path) -> None:
     assert source_of(tmp_path / "x.npy").fingerprint() != before
 
 
+def test_other_columns_have_another_fingerprint(tmp_path: Path) -> None:
+    """Another column of vectors or of ids of the same file is noticed."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": list(VECTORS), "b": list(-VECTORS), "id": IDS}), path)
+    choices = [("a", None), ("b", None), ("a", "id"), ("b", "id")]
+    found = [source_of(path, column=a, id_column=b).fingerprint() for a, b in choices]
+    assert len(set(found)) == len(choices)
+    assert found[0] == source_of(path, column="a").fingerprint()
+
+
 def test_wrong_sources_are_refused(tmp_path: Path) -> None:
     """Rows that are not finite, columns that there are not and ids beside a file are errors."""
     broken = VECTORS.copy()

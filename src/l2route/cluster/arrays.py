@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.cluster.folder import Folder
+from l2route.cluster.folder import Folder, checked_name
 from l2route.files.hashing import hash_arrays
 from l2route.files.npy import naming, read_npy_header, write_npy
 
 Array = NDArray[Any]
+MAX_HEADER_BYTES = 1 << 16
+"""Longest header of a npy file."""
 
 
 def write_array(folder: Folder, name: str, array: Array) -> dict[str, Any]:
@@ -34,7 +37,9 @@ def read_array(folder: Folder, entry: object) -> Array:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("file"), str):
         raise ValueError(f"{folder}: expected a description of an array, got {entry!r}")
     place = f"{folder}/{entry['file']}"
-    stream = io.BytesIO(folder.read(entry["file"]))
+    with naming(Path(place), "an array of its entry"):
+        most = math.prod(entry["shape"]) * np.dtype(entry["dtype"]).itemsize + MAX_HEADER_BYTES
+    stream = io.BytesIO(_content(folder, entry["file"], most))
     with naming(Path(place), "a npy file"):
         shape, order, dtype = read_npy_header(stream)
         data = stream.read()
@@ -48,3 +53,10 @@ def read_array(folder: Folder, entry: object) -> Array:
     if (checksum := hash_arrays("", array)) != entry.get("checksum"):
         raise ValueError(f"{place}: expected checksum {entry.get('checksum')}, got {checksum}")
     return array
+
+
+def _content(folder: Folder, name: str, most: int) -> bytes:
+    """The content of a file; one of this machine is not read if it is too long."""
+    if folder.is_local and (size := (folder.path / checked_name(name)).stat().st_size) > most:
+        raise ValueError(f"{folder}/{name}: expected at most {most} bytes, got {size}")
+    return folder.read_all(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +53,8 @@ Ids = NDArray[np.int64]
 Engine = Literal["local", "ray"]
 SAMPLE_PER_CELL = 256
 """Vectors of the sample for each cell of the partition."""
+FEW_QUERIES = 50
+"""With fewer queries of its own a shard learns nothing, and is measured on those of all shards."""
 DEPTH = 100
 """True neighbours that are kept of each validation query, at the most."""
 
@@ -165,6 +167,7 @@ class _Build:
         self.workspace = Workspace(self.folder)
         self.name = self._planned()
         if self.folder.has(MANIFEST):
+            self.workspace.remove()  # if an earlier run was cut off after the manifest
             return self._calibrated(Manifest.read(self.folder))
         split = None if self.log is None else split_queries(self.log, self.options.seed)
         partition = self._partition(split)
@@ -188,6 +191,8 @@ class _Build:
             return manifest
         calibrated = calibrated_by(self.runner, self.folder, manifest, options.recall, options.k)
         calibrated.write(self.folder)
+        for name in manifest.arrays.keys() - calibrated.arrays.keys():
+            self.folder.remove(manifest.arrays[name]["file"])
         return calibrated
 
     def _planned(self) -> str:
@@ -252,6 +257,7 @@ class _Build:
 
         needs = Needs(1.0, 0)
         run_all(self.runner, divide_part, tasks(), needs, note)
+        self.workspace.check_ids(partition.n_shards)
         self.workspace.keep("divided", {"seconds": clock.seconds, "n_parts": n_done})
 
     def _truth(self, split: QuerySplit, n_shards: int) -> NDArray[Any]:
@@ -292,8 +298,12 @@ class _Build:
             if shard is not None:
                 done[number] = shard
                 continue
-            own = None if split is None or truth is None else split.of_shard(truth, number)
-            arguments = (self.folder, self.name, number, own, self.options.recipe)
+            own, recipe = None, self.options.recipe
+            if split is not None and truth is not None:
+                own = split.of_shard(truth, number)
+                if len(own) < FEW_QUERIES:
+                    own, recipe = split.queries[: split.n_learn], replace(recipe, minutes=0)
+            arguments = (self.folder, self.name, number, own, recipe)
             tasks.append(Task(f"shard {number}", arguments))
         self.facts["n_shards_resumed"] = len(done)
 

@@ -22,6 +22,7 @@ from l2route.files.meta import META, file_names, read_bytes
 MAX_TEXT_BYTES = 1 << 26
 """Largest manifest that is read."""
 _NAME = r"[\w][\w.-]*"
+_HASHED = r"\w+\.[0-9a-f]{16}\.npy"
 
 
 class Folder:
@@ -166,18 +167,25 @@ class Copy:
             weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
     def pull(self) -> None:
-        """Bring what the folder has; meta.json last, so that the copy is always an index."""
+        """Bring what the folder has; meta.json last, so that the copy is always an index.
+
+        Then remove what it names not: arrays that are mapped stay readable.
+        """
         if self.folder.is_local:
             return
         text = self.folder.read(META)
         own = self.path / META
         if own.exists() and own.read_bytes() == text:
             return
-        for name in sorted(_named(self.folder, text)):
+        needed = _named(self.folder, text)
+        for name in sorted(needed):
             if not (self.path / name).exists():  # the name has the hash of the content
                 self.folder.download(name, self.path / name)
         with replacing(own) as temporary:
             temporary.write_bytes(text)
+        for each in self.path.iterdir():
+            if re.fullmatch(_HASHED, each.name) and each.name not in needed:
+                each.unlink()
 
     def push(self) -> None:
         """Take what was saved here to the folder, meta.json last; then remove what it names not."""
@@ -189,7 +197,7 @@ class Copy:
             self.folder.upload(self.path / name)
         self.folder.replace(META, text)
         for name in sorted(there - needed):
-            if re.fullmatch(r"\w+\.[0-9a-f]{16}\.npy", name):
+            if re.fullmatch(_HASHED, name):
                 self.folder.remove(name)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from l2route.cluster.manifest import Point
 from l2route.cluster.merge import Answer, nearest
 from l2route.cluster.router import Kind, Router, chosen_by
-from l2route.search.calibrate import OutOfReachError
+from l2route.search.calibrate import OutOfReachError, check_recall
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -92,8 +92,7 @@ def find_point(
         target: recall@k to reach.
         kind: scores to use; by default what the router has.
     """
-    if not 0 < target <= 1:
-        raise ValueError(f"expected a recall in (0, 1], got {target}")
+    check_recall(target)
     if k > truth.shape[1]:
         expected = f"k of at most {truth.shape[1]}, the true neighbours kept of each query"
         raise ValueError(f"expected {expected}, got {k}")

@@ -31,15 +31,16 @@ class QuerySplit:
         """Queries that nothing is learned from."""
         return self.queries[self.n_learn :]
 
-    def of_shard(self, truth: NDArray[Any], shard: int) -> Floats | None:
-        """Queries to learn from that have a true neighbour in a shard; None if there is none.
+    def of_shard(self, truth: NDArray[Any], shard: int) -> Floats:
+        """Queries to learn from that have a true neighbour in a shard.
 
         Args:
             truth: ids and shards of the true neighbours [2, n, depth].
             shard: number of the shard.
         """
-        has = (truth[1, : self.n_learn] == shard).any(axis=1)
-        return self.queries[: self.n_learn][has] if has.any() else None
+        has: NDArray[np.bool_] = (truth[1, : self.n_learn] == shard).any(axis=1)
+        own: Floats = self.queries[: self.n_learn][has]
+        return own
 
 
 def split_queries(log: Floats, seed: int) -> QuerySplit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -22,6 +23,10 @@ from l2route.cluster.shard import Asked, OpenShard
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
+LOOK_SECONDS = 0.1
+"""Seconds between two looks for a newer save in a directory of the machine."""
+REMOTE_LOOK_SECONDS = 1.0
+"""The same where each look is a request to a store."""
 
 
 class Found(NamedTuple):
@@ -38,6 +43,10 @@ class Found(NamedTuple):
 class Replica:
     """A copy of a shard that answers calls from other processes.
 
+    A call that names a version is answered from that save or a newer one. Searches that name none
+    may be answered from a save that was replaced up to `LOOK_SECONDS` ago (`REMOTE_LOOK_SECONDS` in
+    a store), and while the newer one is loaded or cannot be read. `holds` and `facts` are exact.
+
     Args:
         url: folder of the sharded index.
         number: which shard.
@@ -50,23 +59,39 @@ class Replica:
         self._n_threads, self._mmap = n_threads, mmap
         self._opening = Lock()
         self._shard: OpenShard | None = None
+        self._looked = 0.0  # when a newer save was last looked for
 
-    def _opened(self, version: str | None = None) -> OpenShard:
+    def _opened(self, version: str | None = None, *, is_exact: bool = False) -> OpenShard:
         """The shard, opened if it is not, with the save of a change that it has to know."""
-        shard = self._shard
-        if shard is not None and version in (None, shard.version):
-            return shard
+        try:
+            shard = self._shard
+            if shard is None or shard.is_lost:
+                return self._open()
+            if is_exact or shard.lacks(version):
+                shard.follow(None if is_exact else version)
+                return shard
+        except Exception as error:  # whatever is wrong with the files
+            message = f"shard {self._number} cannot be opened: {error}"
+            raise ShardError(message) from None  # a cause may not survive the way back
+        self._look(shard)
+        return shard
+
+    def _open(self) -> OpenShard:
         with self._opening:
-            try:
-                if self._shard is None:
-                    manifest = Manifest.read(self._folder)
-                    self._shard = OpenShard(self._folder, manifest, self._number, mmap=self._mmap)
-                elif version not in (None, self._shard.version):
-                    self._shard.follow(version)
-            except Exception as error:  # whatever is wrong with the files
-                message = f"shard {self._number} cannot be opened: {error}"
-                raise ShardError(message) from None  # a cause may not survive the way back
+            if self._shard is None or self._shard.is_lost:
+                self._looked = time.monotonic()
+                manifest = Manifest.read(self._folder)
+                self._shard = OpenShard(self._folder, manifest, self._number, mmap=self._mmap)
             return self._shard
+
+    def _look(self, shard: OpenShard) -> None:
+        """Follow the changes of other callers, now and then."""
+        now = time.monotonic()
+        if now - self._looked < (LOOK_SECONDS if shard.is_local else REMOTE_LOOK_SECONDS):
+            return
+        self._looked = now
+        with suppress(Exception):  # the last save is served on; exact calls say what is wrong
+            shard.follow_if_free()
 
     def ready(self) -> dict[str, Any]:
         """Open the shard, and say what it has and where it is."""
@@ -81,11 +106,11 @@ class Replica:
 
     def holds(self, ids: Ids, version: str | None = None) -> NDArray[np.bool_]:
         """Whether the shard has each of these ids [n]."""
-        return self._opened(version).holds(ids)
+        return self._opened(version, is_exact=True).holds(ids)
 
     def facts(self, version: str | None = None) -> dict[str, Any]:
         """Size of the shard as it is now."""
-        return self._opened(version).facts()
+        return self._opened(version, is_exact=True).facts()
 
     def add(self, vectors: Floats, ids: Ids, version: str | None = None) -> str:
         """Add vectors, and save; see `OpenShard.add`."""

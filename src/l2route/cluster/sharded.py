@@ -26,6 +26,7 @@ from l2route.cluster.router import Kind, Router
 from l2route.cluster.shard import Asked, OpenShard
 from l2route.cluster.tasks import Progress
 from l2route.recipe.steps import Routing
+from l2route.search.calibrate import check_recall
 from l2route.search.limits import Limits
 from l2route.search.searcher import check_queries
 
@@ -97,6 +98,7 @@ class Sharded:
 
         Without validation queries all shards are asked for that recall.
         """
+        check_recall(recall)
         for each in self.manifest.points:
             if (each.k, each.target) == (k, recall):
                 return each
@@ -311,6 +313,8 @@ def asked_of(
     k: int, limits: Limits, recall: float | None, point: Point | None, where: object
 ) -> Asked:
     """What every shard is asked for."""
+    if recall is not None:
+        check_recall(recall)
     if recall is not None and limits != Limits():
         raise ValueError(f"expected either a recall or limits, got {recall} and {limits}")
     ids = None if where is None else np.unique(np.asarray(where, dtype=np.int64))

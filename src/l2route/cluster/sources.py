@@ -190,7 +190,7 @@ class ParquetSource:
         """Rows of row groups, by chance."""
         rng = np.random.default_rng(seed)
         chosen, found = rng.permutation(len(self._groups)), list[Rows]()
-        share = min(1.0, max(4 * n / sum(self._counts), n / sum(self._counts)))
+        share = min(1.0, 4 * n / sum(self._counts))
         for group in chosen:
             ids, rows = self._groups[group].read()
             kept = np.sort(rng.permutation(len(ids))[: max(1, round(share * len(ids)))])
@@ -201,8 +201,9 @@ class ParquetSource:
         return ids[:n], rows[:n]
 
     def fingerprint(self) -> str:
-        """Paths, sizes and times of the files."""
-        return "parquet " + " ".join(_stamp(path) for path in {g.path: 0 for g in self._groups})
+        """Paths, sizes and times of the files, and the columns."""
+        read = {g.path: (g.column, g.id_column) for g in self._groups}
+        return "parquet " + " ".join(f"{_stamp(path)} {names}" for path, names in read.items())
 
 
 class DatasetSource:

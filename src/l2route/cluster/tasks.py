@@ -28,8 +28,6 @@ from l2route.search.validation import CalibrationWarning
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
-FEW_QUERIES = 50
-"""With fewer queries of its own a shard is calibrated on all of them."""
 
 
 @dataclass(frozen=True, slots=True)

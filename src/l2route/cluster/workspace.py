@@ -18,6 +18,7 @@ from l2route.cluster.folder import Folder
 from l2route.cluster.partition import Partition
 from l2route.cluster.sources import Part
 from l2route.files.npy import write_npy
+from l2route.state.changing import checked_ids
 
 WORK = "work"
 PLAN = "plan.json"
@@ -64,12 +65,12 @@ class Workspace:
     def rows(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids [n] and vectors [n, dim] of a shard, in the order of the source."""
         place = self.folder.sub(_directory(shard))
-        names = [each for each in place.names() if each.startswith("ids-")]
-        if not names:
-            raise ValueError(f"{place}: expected rows of a shard, got none")
-        ids = [_loaded(place, name) for name in names]
-        rows = [_loaded(place, name.replace("ids", "rows")) for name in names]
-        return np.concatenate(ids), np.concatenate(rows)
+        return _joined(place, "ids-"), _joined(place, "rows-")
+
+    def check_ids(self, n_shards: int) -> None:
+        """Refuse ids that are repeated, in whatever parts and shards; all parts are divided."""
+        places = [self.folder.sub(_directory(shard)) for shard in range(n_shards)]
+        checked_ids(np.concatenate([_joined(place, "ids-") for place in places]))
 
     def is_divided(self, part: int) -> bool:
         """Whether all rows of a part are kept."""
@@ -111,6 +112,14 @@ def rows_per_part(n_shards: int, dim: int) -> int:
 
 def _directory(shard: int) -> str:
     return f"shard-{shard:04d}"
+
+
+def _joined(place: Folder, prefix: str) -> NDArray[Any]:
+    """The arrays of all parts of a shard, in the order of the parts."""
+    names = [each for each in place.names() if each.startswith(prefix)]
+    if not names:
+        raise ValueError(f"{place}: expected rows of a shard, got none")
+    return np.concatenate([_loaded(place, name) for name in names])
 
 
 def _loaded(place: Folder, name: str) -> NDArray[Any]:

@@ -28,6 +28,12 @@ class OutOfReachError(ValueError):
     """No setting reaches the requested recall."""
 
 
+def check_recall(recall: float) -> None:
+    """Refuse what is no recall."""
+    if not 0 < recall <= 1:
+        raise ValueError(f"expected a recall in (0, 1], got {recall}")
+
+
 def calibrate(
     searcher: Searcher,
     validation: Validation,
@@ -51,8 +57,7 @@ def calibrate(
     Returns:
         The setting, and the nanoseconds that a query is expected to take.
     """
-    if not 0 < target <= 1:
-        raise ValueError(f"expected a recall in (0, 1], got {target}")
+    check_recall(target)
     depth = validation.neighbors.shape[1]
     if not 1 <= k <= depth:
         expected = f"k in [1, {depth}], the true neighbours kept of each validation query"
