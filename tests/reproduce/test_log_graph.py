@@ -67,6 +67,25 @@ def test_all_budgets_share_one_learned_space(
     assert not list(tmp_path.glob("*.checkpoint"))
 
 
+def test_a_short_space_is_learned_for_budgets_beyond_its_projection(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget that mapping the query would use up is not learned for; the others are kept to."""
+    learned: list[LearnOptions] = []
+
+    def record(*given: Any, **more: Any) -> Any:
+        learned.append(given[3])
+        return train(*given, **more)
+
+    monkeypatch.setattr(jobs, "train", record)
+    dim = source.data.base.shape[1] // 2
+    method = replace(OURS, budgets=(dim, 256, 512))
+    job = Job.of(Cell(source.data.name, "ours", 256, 2, 8, 2), method, source, MINUTES, 0)
+    outcome = JobRunner(source, tmp_path, 0).run(job)
+    assert [(each.dim, each.budgets) for each in learned] == [(dim, (256, 512))]
+    assert (outcome.arrays["n_computed"] <= 256).all()
+
+
 def test_a_space_that_was_not_kept_whole_is_learned_again(source: Source, tmp_path: Path) -> None:
     """The index of a run that was cut off while it was saved is replaced."""
     runner, job = JobRunner(source, tmp_path, 0), job_of(source, OURS, 128)
@@ -151,25 +170,43 @@ def test_a_part_is_kept_if_it_is_better_or_asked_for(
 
 @pytest.mark.parametrize("name", ["table1", "techniques"])
 def test_all_of_ours_stands_beside_the_papers_learned_vectors(name: str) -> None:
-    """The mark is set by the paper's gain of learned vectors without compression."""
+    """The mark is set by the paper's gain of learned vectors of the same compression."""
     paper = {
-        (cell.dataset, cell.budget): cell.recall
+        (cell.dataset, cell.budget, cell.compression): cell.recall
         for cell in read_experiment("table1").cells
-        if cell.method == "learned" and cell.compression == 1
+        if cell.method == "learned"
     }
     experiment = read_experiment(name)
-    ours = [cell for cell in experiment.cells if cell.method == "ours"]
-    assert {(cell.dataset, cell.budget): cell.recall for cell in ours} == paper
-    assert experiment.methods["ours"] == OURS
-    assert OURS.against == ("original",)
+    ours = {
+        (cell.dataset, cell.budget, cell.compression): cell.recall
+        for cell in experiment.cells
+        if cell.method == "ours"
+    }
+    assert all(recall == paper.get(place) for place, recall in ours.items())
+    assert {place for place in paper if place[2] == 1} <= set(ours)
+    assert (set(paper) <= set(ours)) == (name == "table1")
+    own = experiment.methods["ours"]
+    assert replace(own, against=OURS.against) == OURS
+    assert own.against[0] == "original"
     assert OURS.budgets == BUDGETS
 
 
 def test_data_of_another_kind_has_the_row_too() -> None:
-    """Data that stands in for none of the paper's has all three cells, without a paper's figure."""
+    """Data that stands in for none of the paper's has all cells that its budgets leave."""
     cells = [
-        (cell.budget, cell.k, cell.rdcs, cell.recall)
+        (cell.budget, cell.compression, cell.k, cell.rdcs)
         for cell in cells_for(read_experiment("table1"), "gloss384", 100_000, 384)
-        if cell.method == "ours"
+        if cell.method == "ours" and cell.recall is None
     ]
-    assert cells == [(128, 8, 120, None), (256, 12, 244, None), (512, 25, 487, None)]
+    assert [each for each in cells if each[1] == 1] == [
+        (128, 1, 8, 120),
+        (256, 1, 12, 244),
+        (512, 1, 25, 487),
+    ]
+    assert [each for each in cells if each[1] > 1] == [
+        (128, 4, 8, 96),
+        (256, 2, 8, 112),
+        (256, 4, 32, 512),
+        (512, 2, 32, 576),
+        (512, 4, 64, 1408),
+    ]

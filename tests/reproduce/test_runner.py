@@ -81,7 +81,7 @@ def test_finished_cells_are_not_run_again(
         ),
     )
     run_experiments(["table1"], [path], run, minutes=2 * MINUTES)
-    assert len(ran) == 12
+    assert len(ran) == 18
     assert {job.method.space for job in ran} == {"learned"}
 
 

@@ -31,7 +31,7 @@ from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.searcher import Searcher
-from l2route.search.space import original_space, pca_space
+from l2route.search.space import original_space, pca_space, rerank_within
 from l2route.training.log import Event
 from l2route.training.log_split import split_log
 from l2route.training.options import LearnOptions
@@ -217,7 +217,7 @@ class JobRunner:
         index = self._index(job, job.dim if graph_space == "pca" else None)
         method = job.method
         options = LearnOptions(
-            budget=method.budgets or job.budget,
+            budget=_affordable(method.budgets, job.dim if is_short else 0) or job.budget,
             rerank=None if method.budgets else job.k,
             k=1,
             dim=job.dim if is_short else None,
@@ -342,6 +342,11 @@ class JobRunner:
             "seconds": seconds,
         }
         return Outcome(arrays, {"knob": knob, "build_seconds": built})
+
+
+def _affordable(budgets: tuple[int, ...], n_projection: int) -> tuple[int, ...]:
+    """Those budgets that leave something for routing."""
+    return tuple(each for each in budgets if rerank_within(each, 1) + n_projection < each)
 
 
 def paper_index(

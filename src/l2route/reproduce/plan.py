@@ -175,10 +175,14 @@ def cells_for(experiment: Experiment, name: str, n_base: int, dim: int) -> list[
 
 
 def _rerank_of(method: Method, budget: int, compression: int, dim: int) -> int:
-    """Number of candidates that a method reranks; as searches do if a space is for all budgets."""
+    """Number of candidates that a method reranks.
+
+    With a space for all budgets, and no compression, it is as searches do by default.
+    """
     if method.space == "original":
         return 0
-    return rerank_within(budget, 1) if method.budgets else rerank_for(budget, compression, dim)
+    is_default = bool(method.budgets) and compression == 1
+    return rerank_within(budget, 1) if is_default else rerank_for(budget, compression, dim)
 
 
 def rerank_for(budget: int, compression: int, dim: int) -> int:
