@@ -146,6 +146,29 @@ def test_only_those_at_fault_fail(served: Served) -> None:
     assert held.sizes == [1, 1]
 
 
+@pytest.mark.parametrize("kind", [ClosedError, QueueFullError])
+def test_what_no_search_can_do_is_not_tried_again(
+    served: Served, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the index can search nothing at the moment, all requests of a batch learn it at once."""
+    held, calls = Held(served), list[int]()
+
+    def search(rows: Any, *_: object, **__: object) -> SearchResult:
+        calls.append(len(rows))
+        raise kind("not now")
+
+    async def test() -> None:
+        await held.hold()
+        monkeypatch.setattr(served.index, "search", search)
+        futures = [held.batcher.search(QUERIES[i : i + 1], ASK) for i in range(10)]
+        held.go.set()
+        ends = await asyncio.gather(*futures, return_exceptions=True)
+        assert all(isinstance(end, kind) for end in ends)
+        assert calls == [10]
+
+    run(test(), held)
+
+
 def test_requests_given_up_are_not_searched(served: Served) -> None:
     """A cancelled request is left out of its batch."""
     held = Held(served)

@@ -166,11 +166,12 @@ class Batcher:
         try:
             result = self._searched(rows, first)
         except Exception as error:
-            if len(batch) > 1:  # only those at fault get the error
+            if len(batch) == 1 or isinstance(error, (QueueFullError, ClosedError)):
                 for each in batch:
-                    self._answer([each])
+                    self._call(_fail, each.future, error)
                 return
-            self._call(_fail, first.future, error)
+            for each in batch:  # only those at fault get the error
+                self._answer([each])
             return
         self._call(_answer_all, batch, result)
         try:
