@@ -33,12 +33,13 @@ Recorded record(const PySearcher& from, const Matrix<float>& queries,
   auto [features, features_array] = new_array<float>({n, n_levels, kStopFeatures});
   auto [n_scored, n_scored_array] = new_array<std::int32_t>({n, n_levels});
   auto [best, best_array] = new_array<VertexId>({n, n_levels, n_best});
-  // A walk that is over early, in a graph that is not connected, leaves zeros and no vertices.
+  // A walk that finds fewer than k vertices, in a graph that is not connected, leaves zeros.
   std::fill_n(features, n * n_levels * kStopFeatures, 0.0f);
   std::fill_n(n_scored, n * n_levels, 0);
-  std::fill_n(best, n * n_levels * n_best, VertexId{-1});
   const StopRule rule{.factors = factors.data(), .n_levels = n_levels};
-  const Limits limits{.k = k, .routing = searcher.graph.bottom.n, .rerank = rerank, .rule = &rule};
+  // A walk that has scored all vertices goes on through the levels that are left.
+  const std::size_t beyond = searcher.graph.bottom.n + 1;
+  const Limits limits{.k = k, .routing = beyond, .rerank = rerank, .rule = &rule};
   const Recording recording{factors.data(), n_levels, features, n_scored, best, n_best};
   without_gil([&](Pulse& pulse) {
     check_queries(queries.data(), n, searcher.dim, searcher.is_cosine);
@@ -61,8 +62,8 @@ void bind_stopping(nb::module_& m) {
   m.def("record_walks", &record, "searcher"_a, "queries"_a, "factors"_a, "k"_a, "rerank"_a,
         "n_threads"_a,
         "Walk with queries [n, dim] from level to level, and return at each: features "
-        "[n, n_levels, N_STOP_FEATURES], vectors scored [n, n_levels], and the max(k, rerank) best "
-        "vertices [n, n_levels, n_best].");
+        "[n, n_levels, N_STOP_FEATURES], all 0 of a walk that finds fewer than k vertices, vectors "
+        "scored [n, n_levels], and the max(k, rerank) best vertices [n, n_levels, n_best].");
 }
 
 }  // namespace l2route

@@ -28,7 +28,9 @@ struct Recording {
   }
 };
 
-// Walks from level to level with every query; the limits have k, a rerank and a rule.
+// Walks from level to level with every query; the limits have k, a rerank, a rule, and a budget
+// that no walk reaches. A walk that finds fewer than k vertices meets no level: its features stay
+// as they are.
 inline void record_walks(const Searcher& searcher, const float* queries, std::size_t n,
                          const Limits& limits, std::size_t n_threads, const Recording& recording,
                          Pulse& pulse) {
@@ -37,13 +39,14 @@ inline void record_walks(const Searcher& searcher, const float* queries, std::si
   parallel_for(n, n_threads, pulse, [&](std::size_t i) {
     auto& scratch = *Searcher::own_scratch();
     const float* const routed = searcher.prepare(queries + i * searcher.dim, scratch);
-    const ByRecorder stop(recording.factors, recording.n_levels, 0, recording.of(i),
-                          scratch.walk.aside);
+    const StopRecorder recorder = recording.of(i);
+    const ByRecorder stop(recording.factors, recording.n_levels, 0, recorder, scratch.walk.aside);
     NoTrace none;
     std::optional<Lane> lane;
     lane.emplace(searcher, routed, std::min(beam, searcher.graph.bottom.n), limits, none, scratch,
                  Everything{}, stop);
     searcher.walk_abreast(&lane, 1, pulse);
+    recorder.fill(lane->frontier, recording.n_levels, lane->scorer.n_computed());
   });
 }
 

@@ -80,24 +80,26 @@ struct Course {
 };
 
 // Numbers that describe a walk that has met a level. Distances enter as ratios, but for the
-// logarithm of one, whose mean the rule subtracts.
+// logarithm of one, whose mean the rule subtracts. Logarithms of ratios are differences: the ratio
+// of a large distance and one of nearly 0 is no float.
 template <class Frontier>
 StopFeatures describe(const Frontier& frontier, const Slack& slack, const Course& course,
                       std::size_t n_scored, std::size_t n_hops, std::size_t width) {
   const Key kth = frontier.at(slack.k - 1);
-  const float farthest = slack.distance(kth), n = static_cast<float>(n_scored);
+  const auto log_distance = [&](Key key) { return std::log(slack.distance(key)); };
+  const float log_farthest = log_distance(kth), n = static_cast<float>(n_scored);
   const auto n_within = [&](float factor) {
     return static_cast<float>(frontier.n_within(slack.limit(kth, factor)));
   };
   const float n_per_hop = n / static_cast<float>((n_hops + 1) * width);
   return {(n - static_cast<float>(course.n_when_better)) / n,
-          std::log(farthest / slack.distance(frontier.at(0))),
-          std::log(farthest / slack.distance(frontier.at(slack.k / 2))),
+          log_farthest - log_distance(frontier.at(0)),
+          log_farthest - log_distance(frontier.at(slack.k / 2)),
           std::log(n_within(slack.factor)),
           std::log(n_within(1 + (slack.factor - 1) / 4)),
-          std::log(farthest / slack.distance(course.nearest_first)),
+          log_farthest - log_distance(course.nearest_first),
           n_per_hop,
-          std::log(farthest),
+          log_farthest,
           static_cast<float>(course.level)};
 }
 
@@ -203,11 +205,25 @@ struct StopRecorder {
   bool operator()(const StopFeatures& described, const Frontier& frontier, std::size_t level,
                   std::size_t n) const {
     std::copy(described.begin(), described.end(), features + level * kStopFeatures);
+    keep(frontier, level, n);
+    return true;
+  }
+
+  // Records a walk that is over at the levels that it did not meet: there it is what it became.
+  template <class Frontier>
+  void fill(const Frontier& frontier, std::size_t n_levels, std::size_t n) const {
+    for (std::size_t level = 0; level < n_levels; ++level) {
+      if (n_scored[level] == 0) keep(frontier, level, n);
+    }
+  }
+
+ private:
+  template <class Frontier>
+  void keep(const Frontier& frontier, std::size_t level, std::size_t n) const {
     n_scored[level] = static_cast<std::int32_t>(n);
     for (std::size_t rank = 0; rank < n_best; ++rank) {
       best[level * n_best + rank] = rank < frontier.size() ? vertex_of(frontier.at(rank)) : -1;
     }
-    return true;
   }
 };
 using ByRecorder = ByLevels<StopRecorder>;

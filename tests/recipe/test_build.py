@@ -240,10 +240,24 @@ def test_k_beyond_the_vectors_is_refused(queries: Vectors | None) -> None:
         ({"degree": 1}, "degree"),
         ({"graph": "tree"}, "tree"),
         ({"queries": draw(5, 7)}, r"\[\*, 24\]"),
+        ({"queries": draw(5) * 1e18}, "expected queries of a length of at most"),
+        ({"dim": 25}, r"expected dim in \[1, 24\], got 25"),
+        ({"dim": 0}, r"expected dim in \[1, 24\], got 0"),
+        ({"seed": -1}, r"expected a seed in \[0, 2\*\*64\), got -1"),
+        ({"seed": 2**64}, r"expected a seed in \[0, 2\*\*64\), got 18446744073709551616"),
+        ({"queries": draw(5), "neighbors": np.zeros(5, int)}, "at least 10], got int64 .5"),
+        ({"queries": draw(5), "neighbors": np.zeros((5, 9), int)}, "at least 10], got int64 .5, 9"),
+        ({"queries": draw(5), "neighbors": np.zeros((4, 10), int)}, r"expected neighbors int \[5,"),
+        ({"queries": draw(5), "neighbors": np.zeros((5, 10))}, "expected neighbors int .* float64"),
+        ({"queries": draw(5), "neighbors": np.full((5, 10), 2**32 + 5)}, "got 4294967301"),
+        ({"queries": draw(5), "neighbors": np.full((5, 10), -1)}, r"neighbors in \[0, 200\)"),
     ],
 )
-def test_wrong_options_are_refused_before_any_work(options: dict[str, Any], says: str) -> None:
+def test_wrong_options_are_refused_before_any_work(
+    options: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error names the wrong option."""
+    monkeypatch.setattr("l2route.recipe.build.prepare", lambda *_, **__: pytest.fail("work"))
     with pytest.raises(ValueError, match=says):
         l2route.build(draw(200), **options)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import l2route
 from l2route.index import RoutingIndex
 from l2route.recipe import coding as coding_module
-from l2route.recipe.coding import Coder, Coding, coded, shorter_codings, without_held_out
+from l2route.recipe.coding import Coder, Coding, coded, shorter_codings
 from l2route.recipe.measuring import Reached, measure
 from l2route.recipe.steps import Recipe
 from l2route.recipe.timing import Timed
@@ -142,11 +142,3 @@ def test_builds_choose_codes() -> None:
     assert index.spaces[-1].codes is not None
     assert step.cost is not None
     assert step.cost.recall > 0.89
-
-
-def test_held_out_queries_are_left_out() -> None:
-    """Queries that validate are not among the others, scaled to length 1 or not."""
-    queries = draw(50, 8, 0)
-    held = queries[[3, 40]] * np.array([[2.0], [1.0]], np.float32)
-    others = without_held_out(queries, held)
-    np.testing.assert_array_equal(others, np.delete(queries, [3, 40], axis=0))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from l2route import _core
 from l2route.data.truth import exact_neighbors
 from l2route.graph.graph import Graph, compact_rows
-from l2route.rewiring.log_edges import MAX_DEPTH, join_neighbors
+from l2route.rewiring.log_edges import MAX_DEPTH, _by_need, join_neighbors
 from l2route.search.base import BaseVectors
 
 Edges = list[tuple[int, int]]
@@ -146,6 +146,20 @@ def test_a_graph_that_lacks_nothing_stays_as_it_is() -> None:
     joined = join_neighbors(graph, BaseVectors.of(vectors, "l2"), nearest)
     assert np.array_equal(joined.graph.neighbors, lists)
     assert (joined.n_added, joined.n_refused) == (0, 0)
+
+
+def test_edges_of_many_vertices_are_told_apart() -> None:
+    """Edges are what they were also where pairs of vertices are more than 2³¹: numbers are int64.
+
+    With numpy 1 an int32 array times an int64 number is int32.
+    """
+    n = 100_000
+    base = BaseVectors.of(np.arange(n, dtype=np.float32)[:, None], "l2")
+    edges = np.array([[99_999, 5], [70_000, 3], [99_999, 5], [1, 2], [99_999, 99_998]], np.int32)
+    sources, targets = _by_need(edges, base)
+    assert sources.dtype == targets.dtype == np.int64
+    assert sources.tolist() == [1, 70_000, 99_999, 99_999]
+    assert targets.tolist() == [2, 3, 5, 99_998]
 
 
 def test_bad_input_is_refused() -> None:

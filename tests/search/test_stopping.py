@@ -12,10 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2route import _core
+from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
+from l2route.search import stopping
+from l2route.search.base import BaseVectors
 from l2route.search.limits import Limits
 from l2route.search.searcher import Searcher
-from l2route.search.stopping import StoppingRule, learn_rule, record, terms
+from l2route.search.stopping import (
+    HORIZON,
+    N_LEVELS,
+    Recorded,
+    StoppingRule,
+    learn_rule,
+    record,
+    terms,
+)
 from stopping_twin import SLACKS, features_of, walks_by_level
 
 N, DIM, K = 2000, 16, 10
@@ -151,6 +162,73 @@ def test_walks_of_a_graph_smaller_than_the_beam() -> None:
             QUERIES, k, limits=Limits(ef=30), rule=small.core(-1e9, 1.0, 0)
         )
         assert (found.ids >= 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1.0, 1e5, 1e15])
+def test_queries_may_be_vectors(scale: float) -> None:
+    """Where queries are vectors of the index, at a distance of 0, features are finite at any scale.
+
+    The ratio of a large distance and that is no float.
+    """
+    scaled, log = VECTORS * np.float32(scale), LOG * np.float32(scale)
+    log[::2] = scaled[: len(log[::2])]
+    index = RoutingIndex.build(scaled, degree=8, ef_construction=40)
+    assert np.isfinite(record(index.searcher(), log, SLACKS, K, 0).features).all()
+    learn_rule(index.searcher(), log, K)
+
+
+@pytest.mark.parametrize("compression", [None, "int8"])
+def test_a_walk_that_scores_all_vertices_meets_all_levels(compression: Any) -> None:
+    """Such a walk is recorded at every level, as a search with that slack; rules are learned."""
+    index = RoutingIndex.build(VECTORS[:60], degree=8, ef_construction=40)
+    if compression is not None:
+        index.compress(compression)
+    own, rerank = index.searcher(), 0 if compression is None else 2
+    walks = record(own, QUERIES, (*SLACKS, 2.0, 4.0), 1, rerank)
+    assert (walks.n_scored[:, -1] == 60).all()
+    assert walks.features.any(axis=2).all()
+    for level, found in enumerate(walks_by_level(own, QUERIES, SLACKS, 1, rerank)):
+        np.testing.assert_array_equal(walks.n_scored[:, level], found.n_routing)
+        np.testing.assert_array_equal((walks.best[:, level] == found.ids).any(axis=1), True)
+    learn_rule(own, LOG, 1)
+
+
+def in_two_parts(n_entered: int) -> Searcher:
+    """A searcher that starts in a ring of the first vertices, which leads to none of the others."""
+    base = BaseVectors.of(VECTORS[:100], "l2")
+    after = np.arange(1, 101) % n_entered
+    lists = np.stack([after, (after + 1) % n_entered], axis=1).astype(np.int32)
+    return RoutingIndex(base, Graph(lists, np.zeros(1, dtype=np.int32))).searcher()
+
+
+def test_walks_that_find_few_vertices() -> None:
+    """A walk that finds fewer than k vertices is at every level what its search is.
+
+    It misses nothing that a longer walk would find. A rule is not learned from such walks alone.
+    """
+    own = in_two_parts(6)
+    walks = record(own, QUERIES, SLACKS, K, 0)
+    assert (walks.n_scored == 6).all()
+    for level, found in enumerate(walks_by_level(own, QUERIES, SLACKS, K, 0)):
+        np.testing.assert_array_equal(walks.best[:, level], found.ids)
+    with pytest.raises(ValueError, match="500 queries whose walks find 10 vertices, got 0 of 700"):
+        learn_rule(own, LOG, K)
+    assert learn_rule(own, LOG, 5).k == 5
+
+
+def test_walks_that_no_level_ends_teach_nothing() -> None:
+    """A rule is the same with and without walks that found fewer than k vertices."""
+    slacks = [0.005 * 1.2**level for level in range(N_LEVELS + HORIZON)]
+    walks = record(searcher(), LOG, slacks, K, 0)
+    missing = stopping._missing(searcher(), LOG, walks.best, K)
+    more = Recorded(
+        np.concatenate([walks.features, np.zeros_like(walks.features[:90])]),
+        np.concatenate([walks.n_scored, np.full_like(walks.n_scored[:90], 6)]),
+        np.concatenate([walks.best, np.full_like(walks.best[:90], -1)]),
+    )
+    fitted = stopping._fitted("original", K, slacks, walks, missing)
+    padded = np.concatenate([missing, np.zeros_like(missing[:90])])
+    assert stopping._fitted("original", K, slacks, more, padded) == fitted
 
 
 BAD_CALLS: dict[str, tuple[dict[str, Any], str]] = {

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from l2route.data.vectors import normalize
 from l2route.index import RoutingIndex, load
 
 DIM, K = 16, 10
@@ -153,6 +154,14 @@ def test_validation_queries_are_not_learned_from() -> None:
     index.validate_with(VALIDATION)
     with pytest.raises(ValueError, match="at least 500 queries to learn from, got 99"):
         index.learn_stopping(np.concatenate([VALIDATION, LOG[:99]]))
+
+
+def test_by_cosine_validation_queries_of_any_length_are_not_learned_from() -> None:
+    """An index keeps validation queries at length 1; those of a log are the same at any length."""
+    index = RoutingIndex.build(BASE, "cosine", degree=8, ef_construction=40)
+    index.validate_with(normalize(VALIDATION))
+    with pytest.raises(ValueError, match="at least 500 queries to learn from, got 99"):
+        index.learn_stopping(np.concatenate([VALIDATION, LOG[:99], 3 * VALIDATION]))
 
 
 def test_bad_guarantees_are_refused(index: RoutingIndex) -> None:

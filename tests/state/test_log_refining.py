@@ -14,6 +14,7 @@ from l2route.data.vectors import METRICS, Metric
 from l2route.index import RoutingIndex, load
 from l2route.rewiring.log_edges import join_neighbors
 from l2route.search.base import BaseVectors
+from l2route.search.validation import CalibrationWarning
 from l2route.state import log_refining
 from l2route.state.log_refining import LEAST_GAIN, LogRefiner, LogStep
 from l2route.training.log_split import split_log
@@ -222,5 +223,49 @@ def test_bad_input_is_refused() -> None:
         index.refine(queries=np.repeat(LOG[:1], 50, axis=0))
     with pytest.raises(ValueError, match=r"expected queries \[\*, 24\]"):
         index.refine(queries=LOG[:, :5])
-    with pytest.raises(ValueError, match=r"expected neighbors \[300, at least 10\]"):
-        index.refine(queries=LOG[:300], neighbors=np.zeros((20, 10), dtype=np.int64))
+    for wrong in (np.zeros((20, 10), dtype=np.int64), np.zeros(300, dtype=np.int64)):
+        with pytest.raises(ValueError, match=r"expected neighbors int \[300, at least 1\]"):
+            index.refine(queries=LOG[:300], neighbors=wrong)
+    beyond = np.full((300, 10), 2**32 + 5)  # vertex 5 in 32 bits
+    with pytest.raises(ValueError, match=r"expected neighbors in \[0, 200\), got 4294967301"):
+        LogRefiner(index.base, LOG[:300], neighbors=beyond)
+    with pytest.raises(ValueError, match=r"expected queries of a length of at most .* in row 7"):
+        index.refine(queries=np.where(np.arange(300)[:, None] == 7, 1e19, LOG[:300]))
+
+
+def refined_for(log: Vectors, *, is_kept: bool, monkeypatch: pytest.MonkeyPatch) -> RoutingIndex:
+    """An index with 900 validation queries, refined for a log that pays or does not."""
+    index = RoutingIndex.build(BASE[:400], degree=8, ef_construction=40)
+    index.validate_with(LOG[:900])
+    monkeypatch.setattr(LogStep, "is_kept", is_kept)
+    index.refine(queries=log)
+    return index
+
+
+def test_few_validation_queries_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where few queries are held out, or given, a warning says so, at the caller's line."""
+    with pytest.warns(CalibrationWarning, match="on 8 validation queries is only") as caught:
+        index = refined_for(LOG[1000:1024], is_kept=True, monkeypatch=monkeypatch)
+    with pytest.warns(CalibrationWarning, match="on 9 validation queries is only") as more:
+        index.validate_with(LOG[:9])
+    assert {each.filename for each in [*caught, *more]} == {__file__}
+
+
+def test_more_validation_queries_stay_where_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log that changes nothing replaces validation queries by more of them, not by fewer.
+
+    Where it changes the graph, queries that it did not see take their place.
+    """
+    for is_kept, n_log, n_after in ((False, 24, 900), (True, 24, 8), (True, 600, 200)):
+        log = LOG[1000 : 1000 + n_log]
+        index = refined_for(log, is_kept=is_kept, monkeypatch=monkeypatch)
+        assert index.validation is not None
+        assert len(index.validation.queries) == n_after
+    index = RoutingIndex.build(BASE[:400], degree=8, ef_construction=40)
+    index.validate_with(LOG[:30])
+    monkeypatch.setattr(LogStep, "is_kept", False)
+    index.refine(queries=LOG[1000:1600])
+    assert index.validation is not None
+    assert len(index.validation.queries) == 200

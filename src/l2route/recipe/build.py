@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from l2route.data.vectors import Metric, check_vectors
+import numpy as np
+from numpy.typing import NDArray
+
+from l2route.data.vectors import Metric, check_lengths, check_vectors
 from l2route.graph.build import DEGREE, GraphKind
 from l2route.index import RoutingIndex
 from l2route.recipe.builder import Builder
 from l2route.recipe.report import BuildReport
 from l2route.recipe.steps import Recipe, Routing, StepProgress, prepare
 from l2route.state.changing import checked_ids
+from l2route.training.log_split import checked_neighbors
 
 if TYPE_CHECKING:  # serving never imports torch
     from l2route.training.log import Event
@@ -120,9 +124,14 @@ def follow(
     n = len(base)
     if recipe.k > n:
         raise ValueError(f"expected k of at most {n}, the number of vectors, got {recipe.k}")
+    if recipe.dim is not None and not 1 <= recipe.dim <= base.shape[1]:
+        raise ValueError(f"expected dim in [1, {base.shape[1]}], got {recipe.dim}")
     labels = None if ids is None else checked_ids(ids, n)
-    log = None if queries is None else check_vectors("queries", queries, base.shape[1])
-    builder = Builder(recipe, log, neighbors, progress, on_event)
+    log = None if queries is None else _checked_log(queries, base.shape[1], recipe.metric)
+    known = None
+    if log is not None and neighbors is not None:
+        known = checked_neighbors(neighbors, len(log), recipe.k, n)
+    builder = Builder(recipe, log, known, progress, on_event)
     index = prepare(
         base,
         recipe,
@@ -139,3 +148,11 @@ def follow(
         rows = index.labels  # renumbered
         index.relabel(labels if rows is None else labels[rows])
     return index, report
+
+
+def _checked_log(queries: object, dim: int, metric: Metric) -> NDArray[np.float32]:
+    """The query log [n_queries, dim], whose distances are finite."""
+    log = check_vectors("queries", queries, dim)
+    if metric != "cosine":
+        check_lengths("queries", log)
+    return log

@@ -16,7 +16,7 @@ from l2route.data.vectors import Metric, normalize
 from l2route.graph.duplicates import Duplicates
 from l2route.graph.graph import Graph
 from l2route.index import RoutingIndex
-from l2route.recipe.coding import Coder, coded, without_held_out
+from l2route.recipe.coding import Coder, coded
 from l2route.recipe.measuring import Judge, hold_out, measure
 from l2route.recipe.measuring import Reached as _Reached
 from l2route.recipe.measuring import Refused as _Refused
@@ -25,7 +25,7 @@ from l2route.recipe.report import BuildReport
 from l2route.recipe.steps import Recipe, StepProgress, named
 from l2route.recipe.timing import Chain, compare, with_setting
 from l2route.search.calibrate import OutOfReachError
-from l2route.search.stopping import FEW_WALKS
+from l2route.search.stopping import FEW_WALKS, FewWalksError
 from l2route.search.validation import FEW_QUERIES, N_KEPT, CalibrationWarning, doubts
 from l2route.state.log_refining import LogRefiner
 
@@ -47,7 +47,8 @@ class Builder:
     Args:
         recipe: options of the build.
         log: query log [n_queries, dim], if there is one.
-        neighbors: true neighbours of the queries, row numbers [n_queries, at least k], if known.
+        neighbors: true neighbours of the queries, checked row numbers [n_queries, at least k], if
+            known.
         progress: called while the true neighbours of the log are computed.
         on_event: called after every validation of learning.
     """
@@ -56,7 +57,7 @@ class Builder:
         self,
         recipe: Recipe,
         log: NDArray[np.float32] | None,
-        neighbors: object,
+        neighbors: NDArray[np.int64] | None,
         progress: StepProgress | None,
         on_event: Callable[[Event], None] | None,
     ) -> None:
@@ -78,7 +79,7 @@ class Builder:
         self._measuring_seconds = 0.0
         self._began = 0.0  # when the log was first used
         self._is_refined = False  # for the log
-        self._unseen = self.distinct  # those that the graph was not refined for, if they suffice
+        self._unseen = self.distinct  # those that the graph was not refined for
         self._deducted_seconds = 0.0  # measuring time up to the end of the previous step
 
     def refine_for_log(self, index: RoutingIndex) -> Iterator[tuple[str, RoutingIndex]]:
@@ -96,7 +97,7 @@ class Builder:
             self.log,
             k=recipe.k,
             recall=recipe.recall,
-            neighbors=None if self.neighbors is None else np.asarray(self.neighbors),
+            neighbors=self.neighbors,
             seed=recipe.seed,
             n_threads=recipe.n_threads,
             is_timed=True,
@@ -109,7 +110,7 @@ class Builder:
             is_kept = tried.is_kept
             self._note(step, "kept" if is_kept else "not kept", str(tried), tried.speedup)
             self._is_refined = self._is_refined or is_kept
-            if self._is_refined and len(refiner.split.spare) >= FEW_WALKS:
+            if self._is_refined:
                 self._unseen = refiner.split.spare
             yield step, RoutingIndex(index.base, graph, validation=refiner.split.validation)
 
@@ -199,19 +200,18 @@ class Builder:
         """Queries of the log beside those that validate; None if there are too few."""
         if self.distinct is None or index.validation is None or self._reason_to_skip() is not None:
             return None
-        others = without_held_out(self.distinct, index.validation.queries)
+        others = index.validation.others(self.distinct, self.recipe.metric)
         return others if len(others) >= FEW_QUERIES else None
 
     def stop(self, index: RoutingIndex) -> RoutingIndex:
         """Learn from the log when walks end; keep it if it saves time, expected and measured."""
-        reason = self._reason_not_to_stop(index)
+        reason = self._reason_not_to_stop(index) or self._learn_to_stop(index)
         if reason is not None:
             self._note("stop", "skipped", f"skipped: {reason}")
             return index
         recipe, before = self.recipe, self._outcome
         assert index.validation is not None
         assert isinstance(before, _Reached)
-        index.learn_stopping(self._unseen, recipe.k, seed=recipe.seed, n_threads=recipe.n_threads)
         with self._measuring():
             by_rows = self._judge or index.validation.judge_each(index.base, recipe.k)
             outcome = self._measure(index, lambda ids: by_rows(index.rows_of(ids)))
@@ -230,7 +230,7 @@ class Builder:
 
     def _reason_not_to_stop(self, index: RoutingIndex) -> str | None:
         """Why it is not learned when walks end; None if it is."""
-        if self._unseen is None or index.validation is None:
+        if self.distinct is None or index.validation is None:
             return "there are no queries to learn from"
         if self.recipe.minutes == 0:
             return "its time limit is 0 minutes"
@@ -238,12 +238,29 @@ class Builder:
             return "no setting reaches the recall"
         if index.searcher().space.origin is None:
             return "scores of the space cannot be turned into distances"
-        is_all = self._unseen is self.distinct
-        n_left = len(self._unseen) - (len(index.validation.queries) if is_all else 0)
-        if n_left < FEW_WALKS:
-            needed = f"expected at least {FEW_WALKS} distinct queries beside those that validate"
-            return f"{needed}, got {n_left}"
         return None
+
+    def _learn_to_stop(self, index: RoutingIndex) -> str | None:
+        """Learn when walks end; returns why not, if queries are too few."""
+        recipe, queries = self.recipe, self._queries_to_walk(index)
+        if len(queries) < FEW_WALKS:
+            needed = f"expected at least {FEW_WALKS} distinct queries beside those that validate"
+            return f"{needed}, got {len(queries)}"
+        try:
+            index.learn_stopping(queries, recipe.k, seed=recipe.seed, n_threads=recipe.n_threads)
+        except FewWalksError as error:  # any other error is a defect, and is not hidden
+            return str(error)
+        return None
+
+    def _queries_to_walk(self, index: RoutingIndex) -> NDArray[np.float32]:
+        """Queries beside those that validate: unseen ones if they suffice, otherwise all."""
+        assert self.distinct is not None
+        assert self._unseen is not None
+        assert index.validation is not None
+        unseen = index.validation.others(self._unseen, self.recipe.metric)
+        if self._unseen is self.distinct or len(unseen) >= FEW_WALKS:
+            return unseen
+        return index.validation.others(self.distinct, self.recipe.metric)
 
     def watch(self, step: str, seconds: float, index: RoutingIndex) -> None:
         """Record a step. The first are measured after learning, which chooses the queries."""

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.data.vectors import normalize
 from l2route.index import RoutingIndex
 from l2route.recipe.measuring import Judge, Reached, Refused, measure
 from l2route.recipe.steps import Recipe
@@ -200,14 +199,3 @@ class Coder:
             self.notes.append(f"{best}: reaches the recall")
             best, fastest, outcome = coding, trial, tried
         return best, outcome
-
-
-def without_held_out(
-    queries: NDArray[np.float32], held: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Queries [n, dim] that are not among those held out [m, dim], whatever their lengths."""
-    rounded = [np.round(normalize(each), 4) + 0.0 for each in (queries, held)]  # no negative zero
-    known = {row.tobytes() for row in rounded[1]}
-    is_other = np.array([row.tobytes() not in known for row in rounded[0]], dtype=bool)
-    others: NDArray[np.float32] = queries[is_other]
-    return others

@@ -78,6 +78,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", index_of(self.k))
+        object.__setattr__(self, "seed", index_of(self.seed))
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"expected a seed in [0, 2**64), got {self.seed}")
         check_kind(self.graph, check_metric(self.metric))
         _ = self.graph_options  # checks them
         if not 1 <= self.k <= DEPTH:

@@ -103,7 +103,8 @@ def _by_need(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Distinct edges by source; of one source those that most queries lack first, then shorter."""
     n = len(base.rows)
-    keys, counts = np.unique(edges[:, 0] * np.int64(n) + edges[:, 1], return_counts=True)
+    keys = edges[:, 0].astype(np.int64) * n + edges[:, 1]  # numpy 1 would multiply in int32
+    keys, counts = np.unique(keys, return_counts=True)
     sources, targets = keys // n, keys % n
     lengths = np.empty(len(keys), dtype=np.float32)
     for start in range(0, len(keys), CHUNK):  # bounds the copies of rows

@@ -45,6 +45,10 @@ RuleKey = tuple[str, int]
 """Space and k of a rule."""
 
 
+class FewWalksError(ValueError):
+    """A log has too few queries to learn from, or too few whose walks find k vertices."""
+
+
 @dataclass(frozen=True)  # without slots: what was made for the core is kept
 class StoppingRule:
     """When walks in one space for k answers end; see the module."""
@@ -138,6 +142,11 @@ class Recorded:
     best: NDArray[np.int32]
     """Row numbers of the vertices that would be reranked [n_queries, n_levels, n_best]."""
 
+    @property
+    def are_described(self) -> NDArray[np.bool_]:
+        """Which walks met their levels [n_queries]: others found fewer than k vertices."""
+        return np.asarray(self.features.any(axis=(1, 2)))
+
 
 def record(
     searcher: Searcher,
@@ -179,7 +188,8 @@ def learn_rule(
     rows = check_queries(queries, searcher.base.dim)
     k, n_threads = index_of(k), check_threads(n_threads)
     if len(rows) < FEW_WALKS:
-        raise ValueError(f"expected at least {FEW_WALKS} queries to learn from, got {len(rows)}")
+        got = len(rows)
+        raise FewWalksError(f"expected at least {FEW_WALKS} queries to learn from, got {got}")
     if searcher.space.origin is None:
         name = searcher.space.name
         raise ValueError(f"expected a space whose scores can be turned into distances, got {name}")
@@ -230,20 +240,23 @@ def _missing(
 def _fitted(
     space: str, k: int, slacks: Sequence[float], walks: Recorded, missing: Floats
 ) -> StoppingRule:
-    """The rule that recorded walks show."""
-    levels = slice(0, N_LEVELS)
-    features = walks.features[:, levels].reshape(-1, walks.features.shape[2])
+    """The rule that recorded walks show; those that no level ends are left out."""
+    levels, known = slice(0, N_LEVELS), walks.are_described
+    if known.sum() < FEW_WALKS:
+        expected = f"at least {FEW_WALKS} queries whose walks find {k} vertices"
+        raise FewWalksError(f"expected {expected}, got {known.sum()} of {len(known)}")
+    features = walks.features[known, levels].reshape(-1, walks.features.shape[2])
     centre = features.mean(axis=0, dtype=np.float64)
     scale = np.maximum(features.std(axis=0, dtype=np.float64), 1e-6)
     rows = terms(_standard(features, centre, scale))  # [n_queries · N_LEVELS, n_terms]
-    more = walks.n_scored[:, HORIZON:] - walks.n_scored[:, :-HORIZON]
+    more = walks.n_scored[known, HORIZON:] - walks.n_scored[known, :-HORIZON]
     return StoppingRule(
         space,
         k,
         tuple(slacks[levels]),
         tuple(centre.tolist()),
         tuple(scale.tolist()),
-        tuple(_poisson(rows, missing[:, levels].ravel()).tolist()),
+        tuple(_poisson(rows, missing[known, levels].ravel()).tolist()),
         tuple(_least_squares(rows, np.log1p(more[:, levels].ravel())).tolist()),
     )
 

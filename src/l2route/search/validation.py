@@ -1,7 +1,7 @@
 """Validation queries: held-out queries with true neighbours, to measure recall on."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from l2route.data.metrics import recall_per_query
 from l2route.data.truth import exact_neighbors
-from l2route.data.vectors import check_lengths, check_vectors, normalize
+from l2route.data.vectors import Metric, check_lengths, check_vectors, normalize
 from l2route.search.base import BaseVectors
 
 DEPTH = 100
@@ -23,6 +23,8 @@ SHARE_INSIDE = 0.05
 SAME = 1e-6
 """A query counts as a base vector if no dimension differs by more than this share of the query's
 largest value."""
+DECIMALS = 4
+"""Queries of length 1 are equal if they are so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,17 @@ class Validation:
         truth = exact_neighbors(base.vectors(), kept, depth, base.metric)
         return cls(kept, truth.ids.astype(np.int32))
 
+    def others(self, queries: NDArray[np.float32], metric: Metric) -> NDArray[np.float32]:
+        """Queries [n, dim] that are not among these, by cosine and ip whatever their lengths."""
+        if not len(queries):
+            return queries
+        known = {row.tobytes() for form in _forms(self.queries, metric) for row in form}
+        is_other = np.ones(len(queries), dtype=np.bool_)
+        for form in _forms(queries, metric):
+            is_other &= np.array([row.tobytes() not in known for row in form])
+        others: NDArray[np.float32] = queries[is_other]
+        return others
+
     def judge(self, base: BaseVectors, k: int) -> Callable[[NDArray[np.int64]], float]:
         """Return a function that computes the recall@k of answers, the mean of `judge_each`.
 
@@ -91,11 +104,24 @@ class Validation:
         return recalls
 
 
+def _forms(queries: NDArray[np.float32], metric: Metric) -> Iterator[NDArray[np.float32]]:
+    """What equal queries [n, dim] have in common: values, without negative zeros.
+
+    Where lengths do not matter, also those at length 1, and the same rounded: queries of a log are
+    kept at length 1, and others may be multiples of them.
+    """
+    yield queries + 0.0
+    if metric != "l2":
+        unit = normalize(queries)
+        yield unit + 0.0
+        yield np.round(unit, DECIMALS) + 0.0
+
+
 class CalibrationWarning(UserWarning):
     """Validation queries are too few, or not like real queries, for a reliable recall."""
 
 
-def warn_of_doubts(validation: Validation, base: BaseVectors, stacklevel: int = 4) -> None:
+def warn_of_doubts(validation: Validation, base: BaseVectors, stacklevel: int) -> None:
     """Warn if validation queries are few, or if many are vectors of the index."""
     for doubt in doubts(validation, base):
         warnings.warn(doubt, CalibrationWarning, stacklevel=stacklevel)

@@ -27,7 +27,7 @@ class Calibrating:
 
         def validated(state: IndexState) -> IndexState:
             validation = Validation.of(state.base, queries)
-            warn_of_doubts(validation, state.base)
+            warn_of_doubts(validation, state.base, stacklevel=5)  # the caller of `validate_with`
             return changes.validated(state, validation)
 
         self._current.change(validated)

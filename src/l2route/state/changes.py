@@ -171,7 +171,7 @@ def with_rule(
     searcher = state.searcher(space)
     rows = check_queries(queries, state.base.dim)
     if state.validation is not None:
-        rows = rows[~_are_among(rows, state.validation.queries)]
+        rows = state.validation.others(rows, state.base.metric)
     rule = learn_rule(searcher, rows, k, seed=seed, n_threads=n_threads)
     without = without_rule(state, k, space)
     return replace(without, rules={**without.rules, rule.key: rule})
@@ -183,9 +183,3 @@ def without_rule(state: IndexState, k: int, space: str | None) -> IndexState:
     settings = {key: each for key, each in state.settings.items() if key[:2] != dropped}
     rules = {key: rule for key, rule in state.rules.items() if key != dropped}
     return replace(state, settings=settings, rules=rules)
-
-
-def _are_among(rows: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Which rows equal one of the others [len(rows)]."""
-    known = {row.tobytes() for row in others}
-    return np.array([row.tobytes() in known for row in rows], dtype=np.bool_)

@@ -138,8 +138,6 @@ class LogRefiner:
         self.base, self.k, self.recall, self.is_timed = base, k, recall, is_timed
         self.seed, self.n_threads = seed, n_threads
         depth = min(len(base.rows), MAX_DEPTH, max(DEPTH, k))
-        if neighbors is not None and neighbors.shape[1] < depth:
-            neighbors = None
         self.split: LogSplit = split_log(
             queries, base, depth, neighbors=neighbors, seed=seed, progress=progress
         )

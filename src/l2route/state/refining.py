@@ -2,6 +2,7 @@
 
 from l2route.files.progress import Progress
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES
+from l2route.search.validation import warn_of_doubts
 from l2route.state import changes
 from l2route.state.current import Current
 from l2route.state.log_refining import LogRefiner, LogReport
@@ -37,7 +38,8 @@ class Refining:
         every query, and of others between them, reach each other, and entry points that depend on
         the query. Either is kept only if queries that are held out are then expected to take less
         time at the recall. They bring most where queries are of another kind than the vectors. The
-        queries held out become the validation queries of the index, as after `learn`.
+        queries held out become the validation queries of the index, as after `learn`; if neither is
+        kept and the index has more of its own, those stay.
 
         A learned space is valid for one graph only, so an index with one is refused. Settings and
         losses are dropped.
@@ -76,7 +78,10 @@ class Refining:
                 n_threads=n_threads,
                 progress=progress,
             )
-            self._current.swap(before, _refined_by(refiner, before, degree))
+            after = _refined_by(refiner, before, degree)
+            if after.validation is refiner.split.validation:
+                warn_of_doubts(after.validation, after.base, stacklevel=3)  # the caller of `refine`
+            self._current.swap(before, after)
         return refiner.report()
 
 
@@ -84,5 +89,9 @@ def _refined_by(refiner: LogRefiner, state: IndexState, degree: int | None) -> I
     """The state with what pays of edges and entry points."""
     space = state.spaces[-1]
     graph = refiner.with_edges(state.graph, space, degree)
-    graph = refiner.with_entries(graph, space)
-    return changes.validated(changes.with_graph(state, graph), refiner.split.validation)
+    after = changes.with_graph(state, refiner.with_entries(graph, space))
+    known, held_out = state.validation, refiner.split.validation
+    is_refined = any(step.is_kept for step in refiner.steps)
+    if not is_refined and known is not None and len(known.queries) > len(held_out.queries):
+        return after
+    return changes.validated(after, held_out)

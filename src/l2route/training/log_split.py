@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.truth import Truth, exact_neighbors
-from l2route.data.vectors import Metric, check_vectors, normalize
+from l2route.data.vectors import Metric, as_array, check_lengths, check_vectors, normalize
 from l2route.files.progress import Progress
 from l2route.search.base import BaseVectors
 from l2route.search.validation import DEPTH, N_KEPT, Validation
@@ -49,24 +49,22 @@ def split_log(
         queries: query log [n_queries, dim].
         base: the vectors.
         depth: true neighbours of each training query.
-        neighbors: true neighbours of the queries, row numbers [n_queries, at least depth], nearest
-            first; found by an exact search if not given.
+        neighbors: true neighbours of the queries, row numbers [n_queries, *], nearest first; found
+            by an exact search if not given, or if they are fewer than `depth`.
         seed: seed of the split.
         progress: called with queries done and in total.
     """
     log = distinct_queries(queries, base, seed)
-    n_queries = int(log.counts.sum())
-    if neighbors is not None and (len(neighbors) != n_queries or neighbors.shape[1] < depth):
-        expected = f"neighbors [{n_queries}, at least {depth}]"
-        raise ValueError(f"expected {expected}, got {list(neighbors.shape)}")
     vectors, options = base.vectors(), LearnOptions()
+    if neighbors is not None:
+        neighbors = checked_neighbors(neighbors, int(log.counts.sum()), 1, len(vectors))
     candidates = log.order[: n_validation_of(len(log.distinct), options.n_validation)]
     truth = exact_neighbors(
         vectors, log.distinct[candidates], min(DEPTH, len(vectors)), base.metric
     )
     held = hold_out_of(log, candidates, truth, base.metric, options.near_duplicate)
     train = np.flatnonzero(~held.is_held_out)
-    if neighbors is None:
+    if neighbors is None or neighbors.shape[1] < depth:
         nearest = exact_neighbors(
             vectors, log.distinct[train], depth, base.metric, progress=progress
         ).ids
@@ -81,11 +79,28 @@ def split_log(
 def distinct_queries(queries: object, base: BaseVectors, seed: int) -> QueryLog:
     """Check a log [n_queries, dim], and find its distinct queries."""
     checked = check_vectors("queries", queries, base.dim)
+    if base.metric != "cosine":
+        check_lengths("queries", checked)
     log = QueryLog.of(normalize(checked) if base.metric == "cosine" else checked, seed)
     if len(log.distinct) < LEAST_DISTINCT:
         got = f"{len(log.distinct)} among {len(checked)}"
         raise ValueError(f"expected at least {LEAST_DISTINCT} distinct queries, got {got}")
     return log
+
+
+def checked_neighbors(
+    neighbors: object, n_queries: int, least: int, n_vectors: int
+) -> NDArray[np.int64]:
+    """Check true neighbours given by a caller, row numbers [n_queries, at least `least`]."""
+    ids = as_array("neighbors", neighbors)
+    is_matrix = ids.ndim == 2 and len(ids) == n_queries and ids.shape[1] >= least
+    if not is_matrix or ids.dtype.kind not in "iu":
+        expected = f"neighbors int [{n_queries}, at least {least}]"
+        raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
+    if ids.min() < 0 or ids.max() >= n_vectors:
+        got = f"{ids.min()}, {ids.max()}"
+        raise ValueError(f"expected neighbors in [0, {n_vectors}), got {got}")
+    return ids.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from l2route.training.base_queries import (
 )
 from l2route.training.clock import Clock, timed
 from l2route.training.footprint import max_hop_blocks
-from l2route.training.log_split import HeldOut, distinct_queries, hold_out_of
+from l2route.training.log_split import HeldOut, checked_neighbors, distinct_queries, hold_out_of
 from l2route.training.options import Goal, LearnOptions
 from l2route.training.queries import QueryLog, n_validation_of
 
@@ -220,13 +220,7 @@ def _known(neighbors: object, log: QueryLog, k: int, graph: Graph) -> NDArray[np
     """Check the neighbours that the caller gave, and return the k nearest [n_queries, k]."""
     if neighbors is None:
         return None
-    ids, n, n_queries = np.asarray(neighbors), graph.n_vertices, int(log.counts.sum())
-    if ids.ndim != 2 or len(ids) != n_queries or ids.shape[1] < k or ids.dtype.kind not in "iu":
-        expected = f"neighbors int [{n_queries}, at least {k}]"
-        raise ValueError(f"expected {expected}, got {ids.dtype} {list(ids.shape)}")
-    if ids.min() < 0 or ids.max() >= n:
-        raise ValueError(f"expected neighbors in [0, {n}), got {ids.min()}, {ids.max()}")
-    return ids[:, :k].astype(np.int64)
+    return checked_neighbors(neighbors, int(log.counts.sum()), k, graph.n_vertices)[:, :k]
 
 
 def _hold_out(log: QueryLog, finder: _Finder, options: LearnOptions) -> HeldOut:

@@ -15,7 +15,9 @@ from l2route.graph.duplicates import Duplicates
 MIN_VALIDATION = 400
 """Validation queries to hold out from a short log, but at most a third of it."""
 MAX_HELD_OUT = 1 / 3
-"""Largest fraction of the log that validation queries and their near-duplicates may be."""
+"""Fraction of the log at which choosing stops: once validation queries and their near-duplicates
+are so much of it, no more are chosen. Also the most that may be near-duplicates of one of them: if
+more are, they are not held out with it."""
 MIN_CHOSEN = 2
 """Validation queries at least: some choose what is learned, others confirm it."""
 _MAX_PAIRS = 1 << 24  # pairs of queries whose distances are held at once
