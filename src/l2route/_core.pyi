@@ -150,7 +150,7 @@ class StopRule:
 
 def record_walks(searcher: Searcher, queries: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], factors: Sequence[float], k: int, rerank: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.int32], NDArray[numpy.int32]]:
     """
-    Walk with queries [n, dim] from level to level, and return at each: features [n, n_levels, N_STOP_FEATURES], vectors scored [n, n_levels], and the max(k, rerank) best vertices [n, n_levels, n_best].
+    Walk with queries [n, dim] from level to level, and return at each: features [n, n_levels, N_STOP_FEATURES], all 0 of a walk that finds fewer than k vertices, vectors scored [n, n_levels], and the max(k, rerank) best vertices [n, n_levels, n_best].
     """
 
 class Filter:

@@ -1,16 +1,25 @@
 """Laws of the commands `cluster …`, with shards in this process."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 
 from command_line import Run
+from l2route.cluster import building
+from l2route.cluster.cluster import Cluster
+from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.manifest import MANIFEST
 from sharding import LOG, QUERIES, VECTORS, K, exact
 
 BUILD = f"cluster build x.npy -o small --shards 2 -k {K} --minutes 0 --queries log.npy --degree 12"
+MESSAGE = "expected all shards to answer, got shard 1 gave no answer in time"
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +97,72 @@ def test_info_lists_shards(here: Path, run: Run) -> None:
     code, _, err = run("cluster info nowhere")
     assert code == 2
     assert "expected a sharded index" in err
+
+
+def test_a_build_that_fails_is_one_line(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks that fail every time are named in one line."""
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(building, "build_shard", fail)
+    code, out, err = run(BUILD.replace("-o small", "-o failed"))
+    assert (code, out) == (2, "")
+    lines = [line for line in err.splitlines() if line.startswith("l2route: ")]
+    assert len(lines) == 1
+    assert lines[0].startswith("l2route: expected all tasks to succeed, got errors of shard 0 (")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("error", [PartialError, QueueFullError])
+@pytest.mark.parametrize("command", ["search", "evaluate"])
+def test_a_cluster_without_an_answer_is_one_line(
+    here: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[RuntimeError],
+    command: str,
+) -> None:
+    """Shards that give no answer, and a full queue, are one line; the actors are ended."""
+    calls: list[str] = []
+
+    def search(*_: object, **__: object) -> NoReturn:
+        raise error(MESSAGE)
+
+    monkeypatch.setattr("l2route.cluster.cluster.connected", lambda _: None)
+    monkeypatch.setattr("l2route.cluster.cluster.Fleet", lambda *_: None)
+    monkeypatch.setattr(Cluster, "_wait_for_shards", lambda *_: None)
+    monkeypatch.setattr(Cluster, "search", search)
+    monkeypatch.setattr(Cluster, "close", lambda *_: calls.append("close"))
+    code, out, err = run(f"cluster {command} small --queries q.npy --replicas 1")
+    assert (code, out, calls) == (2, "", ["close"])
+    assert err == f"l2route: {MESSAGE}\n"
+
+
+def test_a_damaged_shard_is_one_line(here: Path) -> None:
+    """A search by actors, one of which cannot open its shard, ends with a line that names it."""
+    shutil.copytree(here / "small", here / "damaged")
+    array = next((here / "damaged" / "shard-0001").glob("vectors.*.npy"))
+    array.write_bytes(array.read_bytes()[:-64])
+    asked = f"cluster search damaged --queries q.npy -k {K} --replicas 1 --cpus 0.1 --address local"
+    done = subprocess.run(
+        [sys.executable, "-m", "l2route", *asked.split()],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=here,
+        env=os.environ | {"RAY_memory_monitor_refresh_ms": "0"},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("l2route: expected")]
+    assert line.startswith("l2route: expected all shards to answer, got shard 1 cannot be opened: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_other_commands_do_not_need_ray() -> None:
+    """The command line starts without importing ray."""
+    script = "import sys, l2route.cli.app; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import l2route
-from l2route.cluster import building, tasks
+from l2route.cluster import building
+from l2route.cluster import tasks as tasks_of_shards
 from l2route.cluster.manifest import MANIFEST, SHARD
-from l2route.cluster.runners import BuildError
+from l2route.cluster.runners import BuildError, Done, LocalRunner, Needs, Task, Work
 from l2route.cluster.sharded import ShardedIndex
 from l2route.cluster.workspace import WORK, Workspace
 from sharding import IDS, LOG, N_SHARDS, QUERIES, VECTORS, K, build_small, exact, recall
@@ -31,7 +33,7 @@ class Counter:
         self.built.append(number)
         if number in self.failing:
             raise OSError(f"no space left for {number}")
-        return tasks.build_shard(folder, name, number, *others)
+        return tasks_of_shards.build_shard(folder, name, number, *others)
 
 
 def test_every_vector_is_in_one_shard(built_path: Path) -> None:
@@ -140,6 +142,43 @@ def test_ids_are_distinct_over_all_parts(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=rf"distinct ids, got {IDS[:399].min()}, "):
             build_small(tmp_path / "x", n_shards=2, **given)
     assert not (tmp_path / "x" / "shard-0000").exists()
+
+
+def test_every_shard_needs_vectors(tmp_path: Path) -> None:
+    """If some shards are left without vectors, the error says so before any is built."""
+    source = np.repeat(VECTORS[:2], 50, axis=0)
+    expected = "at least one vector in each of 4 shards, got none in shard .: build fewer shards"
+    with pytest.raises(ValueError, match=expected):
+        build_small(tmp_path / "x", source=source, ids=None, queries=None, n_shards=4)
+
+
+@pytest.mark.parametrize("minutes", [0, 1])
+def test_tasks_say_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+) -> None:
+    """Every task declares the memory for its vectors, and a shard that learns for that too."""
+    asked: dict[str, Needs] = {}
+
+    class Noting(LocalRunner):
+        """Notes what tasks need, and runs none that builds a shard."""
+
+        def run(self, work: Work, tasks: Iterable[Task], needs: Needs) -> Iterator[Done]:
+            """Run the tasks in order."""
+            asked[work.__name__] = needs
+            if work is tasks_of_shards.build_shard:
+                raise KeyboardInterrupt
+            yield from super().run(work, tasks, needs)
+
+    monkeypatch.setattr(building, "LocalRunner", Noting)
+    with pytest.raises(KeyboardInterrupt):
+        build_small(tmp_path / "x", cpus=2, minutes=minutes)
+    shard = VECTORS.nbytes // N_SHARDS
+    assert asked["divide_part"].cpus == asked["neighbors_in_shard"].cpus == 1
+    assert asked["divide_part"].n_bytes >= 2 * VECTORS.nbytes
+    assert asked["divide_part"].n_sent == VECTORS.nbytes
+    assert asked["neighbors_in_shard"].n_bytes >= 2 * shard
+    assert asked["build_shard"].cpus == 2
+    assert asked["build_shard"].n_bytes >= 4 * shard + minutes * 2**30
 
 
 def test_a_workspace_that_was_left_is_removed(

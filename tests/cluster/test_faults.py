@@ -15,10 +15,12 @@ import pytest
 import ray
 
 from l2route.cluster.cluster import Cluster
+from l2route.cluster.deployment import ServedCluster
 from l2route.cluster.errors import ClusterWarning, PartialError
 from l2route.cluster.manifest import MANIFEST
 from l2route.cluster.merge import ClusterResult
 from l2route.cluster.sharded import ShardedIndex
+from l2route.serve.batcher import ClosedError
 from ray_nodes import PATIENCE, Nodes, eventually, pid_of, stopped
 from sharding import IDS, N_SHARDS, QUERIES, VECTORS, K, build_small, exact
 
@@ -121,6 +123,24 @@ def test_with_one_replica_the_answer_says_what_is_missing(nodes: Nodes, copied_p
         eventually(lambda: is_right(made.search(QUERIES, K, ef=WIDE, partial="allow")))
 
 
+def test_a_server_says_when_to_try_again(nodes: Nodes, copied_path: Path) -> None:
+    """Searches and changes that a shard does not answer are errors to which a server says 503."""
+    with Cluster(copied_path, replicas=1, cpus=0.1, n_bytes=0, hedge=60, timeout=1) as made:
+        served = ServedCluster(made)
+        with stopped(pid_of(made.fleet.members[1][0])):
+            for call in (
+                lambda: served.index.search(
+                    QUERIES, K, where=None, recall=None, guarantee=None, space=None, n_threads=1
+                ),
+                lambda: served.add(QUERIES, None, None),
+                lambda: served.update(IDS[:1], QUERIES[:1]),
+                lambda: served.delete(IDS[:1]),
+            ):
+                with pytest.raises(ClosedError, match="shard 1 gave no answer"):
+                    call()
+        eventually(lambda: made.info()["n_vectors"] == len(VECTORS))
+
+
 def test_damaged_files_are_named_and_mended(nodes: Nodes, copied_path: Path) -> None:
     """A shard with a damaged file is missing, by name; mended, it serves without a restart."""
     place = copied_path / "shard-0002"
@@ -165,6 +185,24 @@ def test_changes_survive_a_killed_replica(cluster: Cluster) -> None:
     assert not set(found[:5].tolist()) & set(ids.tolist())
     assert len(ShardedIndex(cluster.folder.url)) == len(VECTORS) + 5
     cluster.delete(ids[5:], timeout=PATIENCE)
+
+
+def test_changes_avoid_replicas_that_hang(nodes: Nodes, copied_path: Path) -> None:
+    """After a change that a hanging replica has, the next go to others; it makes none later."""
+    with Cluster(copied_path, replicas=2, cpus=0.1, n_bytes=0) as made:
+        late = [pid_of(group[0]) for group in made.fleet.members]
+        for group in made.fleet.members:
+            pid_of(group[1])
+        with stopped(*late):
+            with pytest.raises(PartialError, match="gave no answer in time"):
+                made.add(QUERIES, np.arange(len(QUERIES)) + 10**6, timeout=3)
+            new = made.add(QUERIES, np.arange(len(QUERIES)) + 10**9, timeout=PATIENCE)
+            made.delete(new[5:], timeout=PATIENCE)
+        for group in made.fleet.members:
+            assert isinstance(ray.get(group[0].actor.settle.remote()), str)  # all has ended there
+        assert len(ShardedIndex(copied_path)) == len(VECTORS) + 5
+        found = made.search(QUERIES[:5], 1, ef=WIDE, timeout=PATIENCE).ids[:, 0]
+        assert found.tolist() == new[:5].tolist()
 
 
 DRIVER = """

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 
 from l2route.cluster import BatchSearcher, ShardedIndex
 from l2route.cluster.deployment import deployment_of
+from l2route.cluster.errors import ClusterWarning
 from l2route.cluster.runners import BuildError, Needs, RayRunner, Task, run_all
+from l2route.cluster.sources import source_of
 from l2route.serve.options import ServeOptions
-from ray_nodes import Nodes
+from ray_nodes import STORE_BYTES, Nodes
 from sharding import IDS, QUERIES, VECTORS, K, build_small, exact, recall
 
 pytestmark = pytest.mark.filterwarnings(
@@ -75,6 +78,73 @@ def test_failed_tasks_are_tried_again_and_named(nodes: Nodes, tmp_path: Path) ->
     assert [calls.count(str(n)) for n in range(4)] == [1, 2, 2, 1]
 
 
+def test_row_numbers_are_in_the_order_of_the_dataset(nodes: Nodes) -> None:
+    """Rows of a block that comes late have the numbers of their place, and nothing else changes."""
+
+    def delay(batch: pa.Table) -> pa.Table:
+        time.sleep(1.5 * (batch["n"][0].as_py() == 0))
+        return batch
+
+    table = pa.table({"v": list(VECTORS), "n": np.arange(len(VECTORS))})
+    dataset = ray.data.from_arrow([table.slice(first, 300) for first in range(0, 1500, 300)])
+    dataset = dataset.map_batches(delay, batch_size=None, batch_format="pyarrow", num_cpus=0.5)
+    before = source_of(dataset, column="v").fingerprint()
+    parts = [part.read() for part in source_of(dataset, column="v").parts(400)]
+    np.testing.assert_array_equal(np.concatenate([ids for ids, _ in parts]), np.arange(WIDE))
+    np.testing.assert_array_equal(np.concatenate([rows for _, rows in parts]), VECTORS)
+    assert not dataset.context.execution_options.preserve_order
+    assert source_of(dataset, column="v").fingerprint() == before  # so that a build goes on
+
+
+def test_paths_are_those_of_the_caller(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Relative paths of the source and of the index lead workers where they lead the caller."""
+    monkeypatch.chdir(tmp_path)  # workers stay where they were started
+    pq.write_table(pa.table({"v": list(VECTORS), "id": IDS}), "x.parquet", row_group_size=400)
+    given = {"ids": None, "id_column": "id", "queries": None}
+    index = build_small("built", source="x.parquet", engine="ray", cpus=0.5, **given)
+    np.testing.assert_array_equal(index.search(QUERIES, K, ef=WIDE).ids, exact(QUERIES))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["built", "x.parquet"]
+
+
+def test_cores_that_no_node_has(nodes: Nodes) -> None:
+    """If a task needs more cores than any node has, it is said that it waits for a larger one."""
+    runner = RayRunner()
+    with pytest.warns(ClusterWarning, match=r"expected cpus of at most 4, .*, got 5: shards wait"):
+        runner.check_cores(5)
+    runner.check_cores(4)
+
+
+def granted(_: int) -> float:
+    """Memory that Ray has reserved for this task."""
+    return float(ray.get_runtime_context().get_assigned_resources().get("memory", 0))
+
+
+def test_memory_is_reserved_as_far_as_there_is(nodes: Nodes) -> None:
+    """A task has the memory that it needs, and that of the largest node if it needs more."""
+    largest = max(node["Resources"]["memory"] for node in ray.nodes() if node["Alive"])
+    for needed, expected in ((0, 0), (10**8, 10**8), (10**18, largest)):
+        (done,) = RayRunner().run(granted, [Task("x", (0,))], Needs(0.5, needed))
+        assert done.result == pytest.approx(expected, rel=1e-6)
+
+
+def test_what_waits_fits_into_the_object_store(nodes: Nodes) -> None:
+    """Parts that are sent along take at most half of the store before others are done."""
+    for n_sent, most in ((STORE_BYTES // 6, 3), (STORE_BYTES, 1), (0, 10)):
+        waiting, counts = set[int](), list[int]()
+
+        def tasks(waiting: set[int] = waiting, counts: list[int] = counts) -> Iterator[Task]:
+            for number in range(10):
+                counts.append(len(waiting))  # the next one is asked for before it is submitted
+                waiting.add(number)
+                yield Task(f"part {number}", (number,))
+
+        for end in RayRunner().run(granted, tasks(), Needs(0.1, 0, n_sent)):
+            waiting.remove(end.task.arguments[0])
+        assert max(counts) == min(most, 9)
+
+
 def test_batches_of_ray_data_are_answered(nodes: Nodes, built_path: Path) -> None:
     """`map_batches` adds the answers of the index to every row."""
     table = pa.table({"n": np.arange(len(QUERIES)), "vector": list(QUERIES)})
@@ -96,6 +166,18 @@ def test_a_batch_needs_its_column(built_path: Path) -> None:
     """The error names the columns that there are."""
     with pytest.raises(ValueError, match="expected a column vector, got q"):
         BatchSearcher(str(built_path), K)(pa.table({"q": list(QUERIES)}))
+
+
+def test_a_batch_searcher_needs_a_path_that_workers_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error for a relative path says where it was looked for, and what is needed."""
+    monkeypatch.chdir(tmp_path)
+    expected = f"{tmp_path}/words: .* expected an absolute path or a URL, .*, got words$"
+    with pytest.raises(FileNotFoundError, match=expected):
+        BatchSearcher("words", K)
+    with pytest.raises(FileNotFoundError, match=r"manifest\.json$"):
+        BatchSearcher(f"{tmp_path}/words", K)
 
 
 def free_port() -> int:

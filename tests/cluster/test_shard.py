@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import l2route
+from l2route.cluster.errors import LateError
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest
 from l2route.cluster.replica import LOOK_SECONDS, REMOTE_LOOK_SECONDS, Replica
@@ -173,6 +174,27 @@ def test_a_save_that_does_not_reach_the_store_is_taken_back(
     assert not shard.holds(new).any()
     shard.add(QUERIES[1:2], new + 1)
     assert opened(f"file://{copied_path}").holds(np.append(new, new + 1)).tolist() == [False, True]
+
+
+def test_a_save_of_another_writer_is_not_replaced(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two writers that change a shard of a store at once, the later one changes nothing."""
+    first, second = (opened(f"file://{copied_path}") for _ in range(2))
+    save = first._served.save
+
+    def save_late() -> None:
+        save()
+        second.add(QUERIES[:1], np.array([6 * 10**9]))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(first._served, "save", save_late)
+        with pytest.raises(LateError, match="got a newer one"):
+            first.add(QUERIES[1:2], np.array([5 * 10**9]))
+    ids = np.array([5, 6]) * 10**9
+    assert first.holds(ids).tolist() == [False, True]
+    first.add(QUERIES[1:2], ids[:1])
+    assert opened(f"file://{copied_path}").holds(ids).all()
 
 
 def test_a_change_that_cannot_begin_leaves_the_lock(

@@ -1,6 +1,8 @@
 """Laws of sources: the same vectors whatever they come from, and parts that add up."""
 
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -83,6 +85,66 @@ def test_other_columns_have_another_fingerprint(tmp_path: Path) -> None:
     found = [source_of(path, column=a, id_column=b).fingerprint() for a, b in choices]
     assert len(set(found)) == len(choices)
     assert found[0] == source_of(path, column="a").fingerprint()
+
+
+def test_files_without_rows_are_passed_over(tmp_path: Path) -> None:
+    """Files of a directory that have no rows, as writers leave them, change nothing."""
+    pq.write_table(table(0, 700), tmp_path / "b.parquet", row_group_size=300)
+    pq.write_table(table(700), tmp_path / "d.parquet")
+    for name in "ac":
+        pq.write_table(table(0, 0), tmp_path / f"{name}.parquet")
+    with pq.ParquetWriter(tmp_path / "e.parquet", table().schema):
+        pass
+    source = source_of(tmp_path, id_column="id")
+    ids, rows = rows_of(source)
+    np.testing.assert_array_equal(ids, IDS)
+    np.testing.assert_array_equal(rows, VECTORS)
+    assert len(source.sample(10**6, seed=0)[0]) == len(VECTORS)
+    for name in "bd":
+        (tmp_path / f"{name}.parquet").unlink()
+    with pytest.raises(ValueError, match="expected Parquet files with rows, got 3 without"):
+        source_of(tmp_path, id_column="id")
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.npy"])
+def test_relative_paths_are_read_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Parts of a file that was named by a relative path are read in any directory."""
+    pq.write_table(pa.table({"v": list(VECTORS)}), tmp_path / "x.parquet", row_group_size=500)
+    np.save(tmp_path / "x.npy", VECTORS)
+    monkeypatch.chdir(tmp_path)
+    source = source_of(name)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    np.testing.assert_array_equal(rows_of(source)[1], VECTORS)
+
+
+def test_parts_are_not_larger_than_they_say(tmp_path: Path) -> None:
+    """No part has more rows than its source says, nor takes more bytes along."""
+    np.save(tmp_path / "x.npy", VECTORS)
+    pq.write_table(table(), tmp_path / "x.parquet", row_group_size=500)
+    for given in (VECTORS, tmp_path / "x.npy", tmp_path / "x.parquet"):
+        source = source_of(given, column="v" if str(given).endswith("parquet") else None)
+        parts = list(source.parts(400))
+        assert max(len(part.read()[0]) for part in parts) == source.largest_part(400)
+        assert max(len(pickle.dumps(part)) for part in parts) <= source.sent_bytes(400) + 8_000
+        assert source.is_repeatable
+
+
+@pytest.mark.parametrize("options", [{"column": "v"}, {"id_column": "id"}], ids=str)
+def test_columns_are_those_of_tables(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Columns beside vectors that have none, and two columns of vectors, are errors."""
+    (name,) = options
+    np.save(tmp_path / "x.npy", VECTORS)
+    write_array(tmp_path / "x.fvecs", VECTORS)
+    write_array(tmp_path / "x.npz", VECTORS)
+    for given in (VECTORS, tmp_path / "x.npy", tmp_path / "x.fvecs", tmp_path / "x.npz"):
+        with pytest.raises(ValueError, match=f"expected {name} beside .*, got {name}="):
+            source_of(given, **options)
+    pq.write_table(table(), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="expected one column of vectors, got v and w"):
+        source_of(f"{tmp_path}/x.parquet:v", column="w")
 
 
 def test_wrong_sources_are_refused(tmp_path: Path) -> None:

@@ -21,12 +21,16 @@ from l2route.cli.maintain import calibrate, compress, info, refine, renumber
 from l2route.cli.query import evaluate, search
 from l2route.cli.report import report
 from l2route.cli.serve import serve
+from l2route.cluster.errors import PartialError, QueueFullError
+from l2route.cluster.runners import BuildError
 
 app = typer.Typer(
     help="Graph nearest-neighbour search that learns from queries.",
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+ERRORS = (ValueError, ImportError, OSError, PartialError, QueueFullError, BuildError)
+"""Errors that are one line; others are defects of the program, and have a traceback."""
 
 
 def _print_version(is_asked: bool) -> None:
@@ -85,7 +89,7 @@ def main() -> None:
         sys.exit(get_command(app).main(sys.argv[1:] or ["--help"], standalone_mode=False))
     except typer.TyperException as error:
         message = error.format_message()
-    except (ValueError, ImportError, OSError) as error:
+    except ERRORS as error:
         message = str(error)
     except (typer.Abort, KeyboardInterrupt):
         sys.exit(130)

@@ -2,14 +2,19 @@
 
 import json
 import os
+import re
+import secrets
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +24,7 @@ from l2route.cli.progress import bar
 from l2route.cluster.building import BuildOptions, build_sharded
 from l2route.cluster.cluster import Cluster
 from l2route.cluster.deployment import deployment_of, import_serve
+from l2route.cluster.fleet import end_shared
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest
 from l2route.cluster.operating import recall_of
@@ -30,6 +36,8 @@ from l2route.data.vectors import check_vectors
 from l2route.files.formats import read_array
 from l2route.serve.options import API_KEY, ServeOptions
 
+Floats = NDArray[np.float32]
+Ids = NDArray[np.int64]
 cluster = typer.Typer(
     help="Indexes of several shards, built, searched and served by Ray.", no_args_is_help=True
 )
@@ -52,6 +60,8 @@ Recall = Annotated[
 Cores = Annotated[float, typer.Option("--cpus", help="Cores that Ray reserves for an actor.")]
 APPLICATION = "l2route"
 """Name of what `cluster serve` runs in Ray Serve."""
+OWN = re.compile(rf"{APPLICATION}-[0-9a-f]{{8}}")
+"""Names of its deployments: each process has another one."""
 OFFERED = {
     "n_shards": "--shards",
     "metric": "--metric",
@@ -117,13 +127,16 @@ def _point(point: Any) -> dict[str, Any]:
     return {name: getattr(point, name) for name in point.__dataclass_fields__}
 
 
+@contextmanager
 def _opened(
     path: str, replicas: int | None, address: str | None, cpus: float
-) -> ShardedIndex | Cluster:
-    """The index in this process, or on a Ray cluster."""
+) -> Iterator[ShardedIndex | Cluster]:
+    """The index in this process, or on a Ray cluster until the end of the block."""
     if replicas == 0:
-        return ShardedIndex(path)
-    return Cluster(path, replicas=replicas, address=address, cpus=cpus)
+        yield ShardedIndex(path)
+    else:
+        with Cluster(path, replicas=replicas, address=address, cpus=cpus) as made:
+            yield made
 
 
 @cluster.command()
@@ -142,8 +155,8 @@ def search(
     as_json: Json = False,
 ) -> None:
     """Answer queries, each on a line: ids, nearest first."""
-    opened = _opened(index, replicas, address, cpus)
-    found = opened.search(read_array(queries), k, recall=recall, ef=ef, n_probe=n_probe)
+    with _opened(index, replicas, address, cpus) as opened:
+        found = opened.search(read_array(queries), k, recall=recall, ef=ef, n_probe=n_probe)
     if as_json:
         answers = {
             "ids": found.ids.tolist(),
@@ -155,12 +168,6 @@ def search(
     else:
         for row in found.ids.tolist():
             print(*(id_ for id_ in row if id_ != -1))
-    _close(opened)
-
-
-def _close(opened: ShardedIndex | Cluster) -> None:
-    if isinstance(opened, Cluster):
-        opened.close()
 
 
 @cluster.command()
@@ -179,12 +186,24 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure recall, shards asked and distance computations of each router, and of all shards."""
-    opened = _opened(index, replicas, address, cpus)
-    probes = check_vectors("queries", read_array(queries), opened.dim)
-    if truth is None:
-        known = opened.search(probes, k, ef=max(s.n_vectors for s in opened.manifest.shards)).ids
+    with _opened(index, replicas, address, cpus) as opened:
+        probes = check_vectors("queries", read_array(queries), opened.dim)
+        if truth is None:
+            widest = max(shard.n_vectors for shard in opened.manifest.shards)
+            known = opened.search(probes, k, ef=widest).ids
+        else:
+            known = read_truth(truth, 2**62, len(probes))[:, :k]
+        rows = _measured(opened, probes, known, k, recall)
+    if as_json:
+        print(json.dumps(rows))
     else:
-        known = read_truth(truth, 2**62, len(probes))[:, :k]
+        _print_rows(rows, f"{len(probes):,} queries, recall@{k} of {recall:g}")
+
+
+def _measured(
+    opened: ShardedIndex | Cluster, probes: Floats, known: Ids, k: int, recall: float
+) -> list[dict[str, Any]]:
+    """A row for every router, and one for all shards."""
     kinds: list[Kind] = ["centroids"]
     kinds += ["learned"] if opened.router.weights is not None else []
     rows = []
@@ -196,11 +215,7 @@ def evaluate(
     began = time.perf_counter()
     found = opened.search(probes, k, n_probe=opened.n_shards, recall=recall)
     rows.append(_row("all shards", found, known, recall, time.perf_counter() - began))
-    if as_json:
-        print(json.dumps(rows))
-    else:
-        _print_rows(rows, f"{len(probes):,} queries, recall@{k} of {recall:g}")
-    _close(opened)
+    return rows
 
 
 def _row(name: str, found: Any, known: Any, inner: float, seconds: float) -> dict[str, Any]:
@@ -272,12 +287,39 @@ def serve(
     place = index if "://" in index else str(Path(index).absolute())
     _check_cores(ray, Manifest.read(Folder(place)), replicas, cpus)
     ray_serve.start(http_options={"host": host, "port": port}, proxy_location="HeadOnly")
-    app = deployment_of(place, options, cpus=cpus, replicas=replicas)
-    ray_serve.run(app, name=APPLICATION, route_prefix="/")
-    is_over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: is_over.set())
-    print(f"serving {index} at http://{host}:{port}", flush=True)
-    is_over.wait()
-    ray_serve.delete(APPLICATION)  # not all of Serve: others may have applications there
+    name = f"{APPLICATION}-{secrets.token_hex(4)}"  # of actors that no other process has
+    app = deployment_of(place, options, name=name, cpus=cpus, replicas=replicas)
+    with _running(ray, ray_serve, app, name):
+        is_over = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: is_over.set())
+        print(f"serving {index} at http://{host}:{port}", flush=True)
+        is_over.wait()
     ray.shutdown()
+
+
+@contextmanager
+def _running(ray: Any, ray_serve: Any, app: Any, name: str) -> Iterator[None]:
+    """Run an application until the end of the block, and end it with all of its actors.
+
+    It takes the place of one that an earlier process has left, or still waits for. Of Serve nothing
+    else is ended: others may have applications there.
+    """
+    left = _deployments(ray_serve)
+    if left:
+        ray_serve.delete(APPLICATION)
+        for each in left:
+            end_shared(ray, each)
+    try:
+        ray_serve.run(app, name=APPLICATION, route_prefix="/")
+        yield
+    finally:
+        if name in _deployments(ray_serve):  # no later process has taken its place
+            ray_serve.delete(APPLICATION)
+        end_shared(ray, name)
+
+
+def _deployments(ray_serve: Any) -> list[str]:
+    """Names of the deployments of the application, which are also those of its actors."""
+    there = ray_serve.status().applications.get(APPLICATION)
+    return [] if there is None else [each for each in there.deployments if OWN.fullmatch(each)]

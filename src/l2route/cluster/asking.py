@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
-from l2route.cluster.errors import ShardError
+from l2route.cluster.errors import LateError, ShardError
 from l2route.cluster.fleet import Fleet, Member
 from l2route.cluster.latencies import Hedges
 
@@ -132,7 +132,7 @@ class Asking:
         return self._hedges is None or self._hedges.take()
 
     def _chosen(self, shard: int) -> Member | None:
-        """The replica to ask next: one that is up before others, then the least busy.
+        """The replica to ask next: one that is up and not late before others, then the least busy.
 
         Among equals it is the one that was asked least, so that none is forgotten while it is gone.
         """
@@ -147,8 +147,10 @@ class Asking:
         if not able:
             return None
         if waiting.call.sticky:
-            return min(able, key=lambda member: (member.is_down, member.replica))
-        return min(able, key=lambda member: (member.is_down, member.n_in_flight, member.n_sent))
+            return min(able, key=lambda each: (each.is_down, each.is_late, each.replica))
+        return min(
+            able, key=lambda each: (each.is_down, each.is_late, each.n_in_flight, each.n_sent)
+        )
 
     def _ask(self, shard: int) -> None:
         waiting = self._waiting[shard]
@@ -159,11 +161,11 @@ class Asking:
             return
         waiting.tried.append(member)
         call, actor, began = waiting.call, member.actor, time.monotonic()
-        member.began()
+        sent = member.began(self._deadline)
         method = getattr(actor, call.method).options(concurrency_group=call.group)
 
         def end(future: Any) -> None:
-            member.ended()
+            member.ended(sent)
             error = future.exception()
             value = None if error is not None else future.result()
             seconds = time.monotonic() - began
@@ -172,7 +174,7 @@ class Asking:
         try:
             method.remote(*call.arguments).future().add_done_callback(end)
         except self._ray.exceptions.RayError as error:  # an actor that is known to be gone
-            member.ended()
+            member.ended(sent)
             self._ended.put(Ended(shard, member, actor, None, error, 0.0))
             return
         if len(waiting.tried) == 1:
@@ -199,9 +201,11 @@ class Asking:
         if isinstance(error, ShardError) or isinstance(cause, ShardError):
             waiting.refused[ended.member.replica] = str(cause or error)
             if len(waiting.refused) == len(self._fleet.members[ended.shard]):
-                self.missing[ended.shard] = str(cause or error)
-                del self._waiting[ended.shard]
+                self._give_up(ended.shard, str(cause or error))
                 return
+        elif isinstance(cause, LateError):
+            self._give_up(ended.shard, str(cause))
+            return
         elif isinstance(error, exceptions.RayTaskError) and cause is not None:
             raise cause  # what was asked is wrong, whoever is asked
         elif isinstance(error, exceptions.RayError):
@@ -217,7 +221,10 @@ class Asking:
         if any(not m.is_down and m.replica not in waiting.refused for m in others):
             self._ask(ended.shard)
         elif ended.shard in self._given_up:
-            self.missing[ended.shard] = f"shard {ended.shard}: {' '.join(str(error).split())[:200]}"
-            del self._waiting[ended.shard]
+            self._give_up(ended.shard, f"shard {ended.shard}: {' '.join(str(error).split())[:200]}")
         else:
             waiting.retry_at = time.monotonic() + RETRY_SECONDS
+
+    def _give_up(self, shard: int, why: str) -> None:
+        self.missing[shard] = why
+        del self._waiting[shard]

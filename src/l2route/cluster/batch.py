@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ class BatchSearcher:
     id −1 and distance inf where fewer were found.
 
     Args:
-        path: directory or URL of a sharded index.
+        path: directory or URL of a sharded index. Workers open it, and have directories of their
+            own: give an absolute path.
         k: answers per query.
         recall: recall@k to reach; by default that of the build.
         column: column of the queries.
@@ -40,10 +42,18 @@ class BatchSearcher:
     ) -> None:
         self._k, self._column = k, column
         self._index: ShardedIndex | Cluster
-        if name is None:
-            self._index = ShardedIndex(path)
-        else:
-            self._index = Cluster(path, name=name, address=address)
+        try:
+            if name is None:
+                self._index = ShardedIndex(path)
+            else:
+                self._index = Cluster(path, name=name, address=address)
+        except FileNotFoundError as error:
+            if "://" in str(path) or Path(path).is_absolute():
+                raise
+            expected = (
+                "expected an absolute path or a URL, as workers have directories of their own"
+            )
+            raise FileNotFoundError(f"{error}: {expected}, got {path}") from None
         kept = [each.target for each in self._index.manifest.points if each.k == k]
         self._recall = kept[0] if recall is None and kept else recall
 

@@ -40,7 +40,10 @@ from l2route.cluster.tasks import (
     Progress,
     ShardRecipe,
     build_shard,
+    bytes_of_build,
+    bytes_of_rows,
     finished_shard,
+    merged_neighbors,
     neighbors_in_shard,
 )
 from l2route.cluster.workspace import PLAN, Workspace, divide_part, rows_per_part
@@ -82,7 +85,7 @@ class BuildOptions:
     replicas: int = 2
     """Copies of each shard that a cluster keeps by default."""
     cpus: float = 1.0
-    """Cores of a task that builds a shard."""
+    """Cores of a task that builds a shard; others take one."""
     engine: Engine = "local"
     """local: in this process; ray: by tasks of a Ray cluster."""
     tries: int = 3
@@ -147,6 +150,7 @@ def build_sharded(
     runner: Runner = LocalRunner(options.tries)
     if options.engine == "ray":
         runner = RayRunner(address, options.tries)
+        runner.check_cores(options.cpus)
     return _Build(opened, Folder(path), options, log, runner, progress or _ignore).finish()
 
 
@@ -161,6 +165,8 @@ class _Build:
     runner: Runner
     progress: Progress
     facts: dict[str, Any] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
+    """Vectors of each shard, once they are divided."""
 
     def finish(self) -> Manifest:
         """Do all steps that are not done."""
@@ -238,13 +244,17 @@ class _Build:
         return Partition(kept[1]["centroids"], kept[1]["cells"], metric)
 
     def _divide(self, partition: Partition) -> None:
-        """Keep the rows of the source by shard."""
-        if self.workspace.folder.has("divided.json"):
+        """Keep the rows of the source by shard, and count them."""
+        kept = self.workspace.kept("divided")
+        if kept is not None:
+            self.counts = kept[0]["counts"]
             return
+        if not self.source.is_repeatable:
+            self.workspace.forget_parts()  # the same numbers now stand for other rows
         clock, n_done = Clock(), self.workspace.n_divided()
+        n_rows = rows_per_part(partition.n_shards, self.source.dim)
 
         def tasks() -> Iterator[Task]:
-            n_rows = rows_per_part(partition.n_shards, self.source.dim)
             for number, part in enumerate(self.source.parts(n_rows)):
                 if not self.workspace.is_divided(number):
                     arguments = (self.workspace, partition, number, part)
@@ -255,10 +265,12 @@ class _Build:
             n_done += 1
             self.progress("divide", n_done, n_done)
 
-        needs = Needs(1.0, 0)
+        n_bytes = bytes_of_rows(self.source.largest_part(n_rows), self.source.dim)
+        needs = Needs(1.0, n_bytes, self.source.sent_bytes(n_rows))
         run_all(self.runner, divide_part, tasks(), needs, note)
-        self.workspace.check_ids(partition.n_shards)
-        self.workspace.keep("divided", {"seconds": clock.seconds, "n_parts": n_done})
+        self.counts = self.workspace.count_rows(partition.n_shards)
+        values = {"seconds": clock.seconds, "n_parts": n_done, "counts": self.counts}
+        self.workspace.keep("divided", values)
 
     def _truth(self, split: QuerySplit, n_shards: int) -> NDArray[Any]:
         """Shards and ids of the true neighbours of all queries.
@@ -281,8 +293,9 @@ class _Build:
             Task(f"neighbours in shard {n}", (self.workspace, n, split.queries, depth, metric))
             for n in range(n_shards)
         ]
-        run_all(self.runner, neighbors_in_shard, tasks, Needs(1.0, 0), note)
-        truth = _merged([found[n] for n in range(n_shards)], depth)
+        needs = Needs(1.0, bytes_of_rows(max(self.counts), self.source.dim))
+        run_all(self.runner, neighbors_in_shard, tasks, needs, note)
+        truth = merged_neighbors([found[n] for n in range(n_shards)], depth)
         self.workspace.keep("truth", {"seconds": clock.seconds}, truth=truth)
         return truth
 
@@ -312,7 +325,8 @@ class _Build:
             done[end.task.arguments[2]] = Shard(**facts)
             self.progress("shards", len(done), n_shards)
 
-        run_all(self.runner, build_shard, tasks, Needs(self.options.cpus, 0), note)
+        n_bytes = bytes_of_build(max(self.counts), self.source.dim, self.options.recipe)
+        run_all(self.runner, build_shard, tasks, Needs(self.options.cpus, n_bytes), note)
         self.facts["shards_seconds"] = clock.seconds
         return [done[number] for number in range(n_shards)]
 
@@ -361,17 +375,6 @@ class _Build:
 
 _NOT_CONTENT = ("engine", "cpus", "tries", "replicas")
 """Options that change how, but not what is built."""
-
-
-def _merged(found: list[tuple[Ids, Floats]], depth: int) -> NDArray[Any]:
-    """Ids and shards of the nearest over all shards [2, n_queries, depth]."""
-    ids = np.concatenate([each for each, _ in found], axis=1)
-    distances = np.concatenate([each for _, each in found], axis=1)
-    shards = np.repeat(np.arange(len(found)), depth)[None].repeat(len(ids), axis=0)
-    order = np.lexsort((ids, distances), axis=1)[:, :depth]
-    best = np.take_along_axis(ids, order, axis=1)
-    at = np.where(best == -1, -1, np.take_along_axis(shards, order, axis=1))
-    return np.stack([best, at])
 
 
 def _ignore(step: str, done: int, total: int) -> None:

@@ -19,6 +19,8 @@ from l2route.cluster.shard import Asked, OpenShard
 from l2route.search.calibrate import OutOfReachError
 
 Floats = NDArray[np.float32]
+COPIES = 2
+"""Times that the arrays of a shard are in memory while it is opened and searched."""
 
 
 def search_shard(
@@ -44,7 +46,8 @@ def search_by(runner: Runner, folder: Folder, manifest: Manifest) -> Search:
                 Task(f"measuring shard {n}", (folder, manifest, n, queries, k, inner))
                 for n in range(len(manifest.shards))
             ]
-            run_all(runner, search_shard, tasks, Needs(1.0, 0), note)
+            n_bytes = COPIES * max(shard.n_bytes for shard in manifest.shards)
+            run_all(runner, search_shard, tasks, Needs(1.0, n_bytes), note)
             known[k, inner] = answers
         return known[k, inner]
 

@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition
-from types import TracebackType
+from threading import Condition, Lock
 from typing import Any, Literal, Self
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from l2route.cluster.router import Kind
 from l2route.cluster.shard import Asked
 from l2route.cluster.sharded import Sharded, asked_of, info_of, needed_validation
 from l2route.data.vectors import check_vectors
+from l2route.search.calibrate import OutOfReachError
 from l2route.search.limits import Limits
 from l2route.search.searcher import check_queries
 from l2route.state.changing import checked_ids
@@ -94,11 +95,23 @@ class Cluster(Sharded):
         self._timeout, self._hedge, self._is_shared = timeout, hedge, name is not None
         self._latencies, self._hedges = Latencies(), Hedges()
         self._turns = _Turns(max_running, max_waiting)
-        self._changes = Changes(self.n_shards, self.router.partition, self._needed)
+        this = ref(self)  # no circle: actors end when nobody has this object
+
+        def ask(calls: dict[int, Call], seconds: float) -> dict[int, Any]:
+            cluster = this()
+            assert cluster is not None  # who changes it has it
+            return cluster._needed(calls, seconds)
+
+        self._changes = Changes(self.n_shards, self.router.partition, ask)
+        self._calibrating, self._out_of_reach = Lock(), dict[tuple[float, int], str]()
         self._given_up: frozenset[int] = frozenset()
         self.n_hedged = 0
         """Calls that were sent to a second replica because the first was late."""
-        self._wait_for_shards(wait)
+        try:
+            self._wait_for_shards(wait)
+        except BaseException:
+            self.close()
+            raise
 
     def _wait_for_shards(self, seconds: float) -> None:
         """Wait until some replica of each shard is ready; warn of those that are not."""
@@ -114,12 +127,7 @@ class Cluster(Sharded):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -154,14 +162,16 @@ class Cluster(Sharded):
         Args:
             queries: [n_queries, dim], or one query [dim].
             k: answers per query.
-            recall: recall@k to reach, over shards asked and the recall within them.
+            recall: recall@k to reach, over shards asked and the recall within them. If it was not
+                measured, it is measured first, which may take longer than the time-out. With a
+                filter every shard is asked for that recall.
             n_probe: shards that each query asks: the best by the router.
             router: scores for `n_probe`: centroids or learned; by default what there is.
             budget: as in `RoutingIndex.search`, within every shard that is asked.
             ef: as in `RoutingIndex.search`.
             slack: as in `RoutingIndex.search`.
             rerank: as in `RoutingIndex.search`.
-            where: ids that may be answers.
+            where: ids that may be answers [n].
             partial: "fail": a shard that gives no answer is an error, a `PartialError`; "allow":
                 the answers of the others are returned, with their `coverage`.
             timeout: seconds for all of it.
@@ -171,7 +181,7 @@ class Cluster(Sharded):
             raise ValueError(f"expected partial to be allow or fail, got {partial!r}")
         point = None
         if recall is not None and n_probe is None:
-            point = self.known_point(recall, k) or self.calibrate(recall, k)
+            point = self.point_for(recall, k, is_filtered=where is not None)
         asked = asked_of(k, Limits(budget, ef, slack, rerank), recall, point, where)
         chosen = self.chosen(rows, point, n_probe, router)
         cost = self.cost(point, n_probe, router)
@@ -236,6 +246,23 @@ class Cluster(Sharded):
         self._given_up = (self._given_up - set(asking.answers)) | set(asking.missing)
         return asking.answers, asking.missing
 
+    def point_for(self, recall: float, k: int, *, is_filtered: bool = False) -> Point:
+        """The setting that reaches a recall; it is measured once, whatever threads ask for it."""
+        known = self.known_point(recall, k, is_filtered=is_filtered)
+        if known is not None:
+            return known
+        with self._calibrating:
+            known = self.known_point(recall, k)
+            if known is not None:
+                return known
+            if (recall, k) in self._out_of_reach:
+                raise OutOfReachError(self._out_of_reach[recall, k])
+            try:
+                return self.calibrate(recall, k)
+            except OutOfReachError as error:
+                self._out_of_reach[recall, k] = str(error)
+                raise
+
     def calibrate(
         self, recall: float, k: int = 10, *, router: Kind | None = None, save: bool = False
     ) -> Point:
@@ -271,7 +298,8 @@ class Cluster(Sharded):
         """Add vectors to the shards that they belong to; they are saved there when it returns.
 
         A shard gets all of its vectors or none. If a shard fails, those of others may be added
-        already: the same call may be repeated.
+        already. The `PartialError` then has the `ids` of the vectors: with these the same call may
+        be repeated.
 
         Args:
             vectors: [n, dim], or one vector [dim].
@@ -288,6 +316,8 @@ class Cluster(Sharded):
     def update(self, ids: object, vectors: object, *, timeout: float | None = None) -> None:
         """Give ids new vectors, which may move to other shards; saved when it returns.
 
+        After a `PartialError` the same call may be repeated.
+
         Args:
             ids: ids of the index [n], distinct.
             vectors: their new vectors [n, dim].
@@ -299,7 +329,8 @@ class Cluster(Sharded):
     def delete(self, ids: object, *, timeout: float | None = None) -> None:
         """Delete vectors; when it returns, that is saved, and no search finds them.
 
-        If an id is unknown or repeated, nothing is deleted.
+        If an id is unknown or repeated, nothing is deleted. After a `PartialError` the same call
+        may be repeated.
 
         Args:
             ids: ids of the index [n].

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -46,20 +48,17 @@ class ClusterIndex:
         n_threads: int,
         **limits: Any,
     ) -> ClusterResult:
-        """Search for the server; errors become those that it has answers to."""
+        """Search for the server."""
         if guarantee not in (None, "mean") or space not in (None, *self.space_names):
             expected = "neither a guarantee but mean nor a space for a sharded index"
             raise ValueError(f"expected {expected}, got {guarantee} and {space}")
-        try:
+        with _refusals():
             return self._cluster.search(queries, k, where=where, recall=recall, **limits)
-        except QueueFullError as error:
-            raise batcher.QueueFullError(str(error)) from None
-        except PartialError as error:
-            raise batcher.ClosedError(str(error)) from None  # 503: try again
 
     def setting(self, recall: float, k: int) -> object:
         """Measure what reaches a recall, if that was not done."""
-        return self._cluster.known_point(recall, k) or self._cluster.calibrate(recall, k)
+        with _refusals():
+            return self._cluster.point_for(recall, k)
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -72,6 +71,17 @@ class ClusterIndex:
     def searcher(self) -> Any:
         """What knows the metric."""
         return _Searcher(_Base(self._cluster.manifest.metric))
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Errors of a cluster as those that the server has answers to: try again, or later."""
+    try:
+        yield
+    except QueueFullError as error:
+        raise batcher.QueueFullError(str(error)) from None
+    except PartialError as error:
+        raise batcher.ClosedError(str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +113,21 @@ class ServedCluster:
         """Add vectors, and return their ids."""
         if labels is not None:
             raise ValueError("expected no labels in a sharded index, got some")
-        added = self._cluster.add(vectors, ids)
+        with _refusals():
+            added = self._cluster.add(vectors, ids)
         self.index.n_vectors += len(added)
         return added
 
     def update(self, ids: Ids, vectors: object) -> Ids:
         """Give ids new vectors."""
-        self._cluster.update(ids, vectors)
+        with _refusals():
+            self._cluster.update(ids, vectors)
         return ids
 
     def delete(self, ids: Ids) -> Ids:
         """Delete vectors."""
-        self._cluster.delete(ids)
+        with _refusals():
+            self._cluster.delete(ids)
         self.index.n_vectors -= len(ids)
         return ids
 

@@ -1,8 +1,9 @@
 """Folders that hold sharded indexes: on this machine, or on any file system that fsspec opens.
 
-A path without `://` is a directory that is used in place; all nodes have to see it under the same
-name. Anything else is a URL of fsspec (`s3://…`, `gs://…`, `file:///…`): shards are copied from it
-to a temporary directory, and changes are copied back, the file that names the others last.
+A path without `://` is a directory that is used in place. It is made absolute at once, as other
+processes have working directories of their own; all nodes have to see it under that name. Anything
+else is a URL of fsspec (`s3://…`, `gs://…`, `file:///…`): shards are copied from it to a temporary
+directory, and changes are copied back, the file that names the others last.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from l2route.cluster.errors import LateError
 from l2route.extras import install
-from l2route.files.atomic import make_directory, replacing
+from l2route.files.atomic import is_partial, make_directory, replacing
 from l2route.files.meta import META, file_names, read_bytes
 
 MAX_TEXT_BYTES = 1 << 26
@@ -35,13 +37,19 @@ class Folder:
     def __init__(self, url: str | Path) -> None:
         self.url = str(url).rstrip("/") or "/"
         self._files: Any = None
-        self._root = self.url
-        if "://" in self.url:
-            try:
-                from fsspec.core import url_to_fs  # type: ignore[import-untyped]
-            except ImportError as error:
-                raise ImportError(f"{url} needs: {install('ray')}") from error
-            self._files, self._root = url_to_fs(self.url)
+        self._disk: Path | None = None
+        if "://" not in self.url:
+            self._disk = Path(self.url).absolute()
+            self.url = self._root = str(self._disk)
+            return
+        try:
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+            from fsspec.implementations.local import LocalFileSystem  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ImportError(f"{url} needs: {install('ray')}") from error
+        self._files, self._root = url_to_fs(self.url)
+        if isinstance(self._files, LocalFileSystem):  # which writes files in place
+            self._disk = Path(self._root)
 
     def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
         return Folder, (self.url,)
@@ -73,16 +81,20 @@ class Folder:
         return Folder(f"{self.url}/{checked_name(name)}")
 
     def names(self) -> list[str]:
-        """Names of what is in the folder, in order; none if there is no such folder."""
+        """Names of what is in the folder, in order; none if there is no such folder.
+
+        What a writer that was killed has left of a file is not among them.
+        """
+        return sorted(each for each in self._listed() if not is_partial(each, ".+"))
+
+    def _listed(self) -> list[str]:
         if self.is_local:
-            return sorted(each.name for each in self.path.iterdir()) if self.path.is_dir() else []
+            return [each.name for each in self.path.iterdir()] if self.path.is_dir() else []
         self._files.invalidate_cache()
         if not self._files.isdir(self._root):
             return []
-        return sorted(str(each).rstrip("/").rsplit("/", 1)[-1] for each in self._listed())
-
-    def _listed(self) -> list[str]:
-        return [str(each) for each in self._files.ls(self._root, detail=False)]
+        found = self._files.ls(self._root, detail=False)
+        return [str(each).rstrip("/").rsplit("/", 1)[-1] for each in found]
 
     def read(self, name: str) -> bytes:
         """The content of a file; refuses what is not a regular file, or too large for a text."""
@@ -115,12 +127,13 @@ class Folder:
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file whole: on this machine by a rename, elsewhere by one upload."""
         checked_name(name)
-        if self.is_local:
-            with replacing(self.path / name) as temporary:
-                temporary.write_bytes(content)
+        if not self.is_local:
+            self._files.makedirs(self._root, exist_ok=True)
+        if self._disk is None:
+            self._files.pipe_file(f"{self._root}/{name}", content)
             return
-        self._files.makedirs(self._root, exist_ok=True)
-        self._files.pipe_file(f"{self._root}/{name}", content)
+        with replacing(self._disk / name) as temporary:
+            temporary.write_bytes(content)
 
     def remove(self, name: str) -> None:
         """Remove a file, if there is one."""
@@ -143,9 +156,14 @@ class Folder:
             self._files.get_file(f"{self._root}/{checked_name(name)}", str(temporary))
 
     def upload(self, source: Path) -> None:
-        """Copy a file of this machine to another file system, under its own name."""
+        """Copy a file of this machine whole to another file system, under its own name."""
+        name = checked_name(source.name)
         self._files.makedirs(self._root, exist_ok=True)
-        self._files.put_file(str(source), f"{self._root}/{checked_name(source.name)}")
+        if self._disk is None:
+            self._files.put_file(str(source), f"{self._root}/{name}")
+            return
+        with replacing(self._disk / name) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 class Copy:
@@ -160,6 +178,7 @@ class Copy:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
+        self._seen: bytes | None = None  # what meta.json of the folder was, if it was read
         if folder.is_local:
             self.path = folder.path
         else:
@@ -173,7 +192,7 @@ class Copy:
         """
         if self.folder.is_local:
             return
-        text = self.folder.read(META)
+        self._seen = text = self.folder.read(META)
         own = self.path / META
         if own.exists() and own.read_bytes() == text:
             return
@@ -188,14 +207,21 @@ class Copy:
                 each.unlink()
 
     def push(self) -> None:
-        """Take what was saved here to the folder, meta.json last; then remove what it names not."""
+        """Take what was saved here to the folder, meta.json last; then remove what it names not.
+
+        If another writer has saved meanwhile, nothing is replaced. Stores without locks leave a
+        moment between this check and the save.
+        """
         if self.folder.is_local:
             return
         text = (self.path / META).read_bytes()
         needed, there = _named(self.folder, text), set(self.folder.names())
         for name in sorted(needed - there):
             self.folder.upload(self.path / name)
+        if self._seen is not None and self.folder.read(META) != self._seen:
+            raise LateError(f"{self.folder}: expected the save that was changed, got a newer one")
         self.folder.replace(META, text)
+        self._seen = text
         for name in sorted(there - needed):
             if re.fullmatch(_HASHED, name):
                 self.folder.remove(name)

@@ -23,6 +23,7 @@ from l2route.cluster.shard import Asked, OpenShard
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
+_NEVER = float("inf")
 LOOK_SECONDS = 0.1
 """Seconds between two looks for a newer save in a directory of the machine."""
 REMOTE_LOOK_SECONDS = 1.0
@@ -46,6 +47,8 @@ class Replica:
     A call that names a version is answered from that save or a newer one. Searches that name none
     may be answered from a save that was replaced up to `LOOK_SECONDS` ago (`REMOTE_LOOK_SECONDS` in
     a store), and while the newer one is loaded or cannot be read. `holds` and `facts` are exact.
+    A change is not begun after its deadline, in seconds since the epoch, which may pass while the
+    call waits for another: the caller has given it up.
 
     Args:
         url: folder of the sharded index.
@@ -112,14 +115,22 @@ class Replica:
         """Size of the shard as it is now."""
         return self._opened(version, is_exact=True).facts()
 
-    def add(self, vectors: Floats, ids: Ids, version: str | None = None) -> str:
+    def add(
+        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = _NEVER
+    ) -> str:
         """Add vectors, and save; see `OpenShard.add`."""
-        return self._opened(version).add(vectors, ids)
+        return self._opened(version).add(vectors, ids, deadline)
 
-    def put(self, vectors: Floats, ids: Ids, version: str | None = None) -> str:
+    def put(
+        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = _NEVER
+    ) -> str:
         """Add vectors or replace those of their ids, and save; see `OpenShard.put`."""
-        return self._opened(version).put(vectors, ids)
+        return self._opened(version).put(vectors, ids, deadline)
 
-    def delete(self, ids: Ids, version: str | None = None) -> str:
+    def delete(self, ids: Ids, version: str | None = None, deadline: float = _NEVER) -> str:
         """Delete those ids that the shard has, and save; see `OpenShard.delete`."""
-        return self._opened(version).delete(ids)
+        return self._opened(version).delete(ids, deadline)
+
+    def settle(self, version: str | None = None, deadline: float = _NEVER) -> str:
+        """Wait for changes that have begun; see `OpenShard.settle`."""
+        return self._opened(version).settle(deadline)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from threading import RLock
 from typing import Any, NamedTuple
@@ -13,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.cluster.errors import LateError
 from l2route.cluster.folder import Copy, Folder
 from l2route.cluster.manifest import Manifest, read_mark
+from l2route.data.vectors import normalize
 from l2route.files.atomic import locked
 from l2route.search.filter import filter_of_ids
 from l2route.search.limits import Limits
@@ -33,6 +36,7 @@ N_PASSED = 64
 LOCK = ".change.lock"
 """Locked while a shard is changed, so that replicas change it one after another."""
 LOCK_SECONDS = 60.0
+_NEVER = float("inf")
 
 
 class Asked(NamedTuple):
@@ -180,13 +184,13 @@ class OpenShard:
             "version": self.version,
         }
 
-    def add(self, vectors: Floats, ids: Ids) -> str:
+    def add(self, vectors: Floats, ids: Ids, deadline: float = _NEVER) -> str:
         """Add vectors, and save; if all are there already, as after a retry, nothing is done.
 
         Returns:
             The version that has them.
         """
-        with self._alone():
+        with self._alone(deadline):
             has = self.holds(ids)
             if has.any() and not self._has_all(vectors, ids, has):
                 known = ids[has][:3].tolist()
@@ -196,13 +200,13 @@ class OpenShard:
                     self._served.add(vectors, ids, None)
         return self.version
 
-    def put(self, vectors: Floats, ids: Ids) -> str:
+    def put(self, vectors: Floats, ids: Ids, deadline: float = _NEVER) -> str:
         """Replace the vectors of ids that the shard has, add the others, and save.
 
         Returns:
             The version that has them.
         """
-        with self._alone():
+        with self._alone(deadline):
             has = self.holds(ids)
             with self._saved():
                 if has.any():
@@ -211,29 +215,37 @@ class OpenShard:
                     self._served.add(vectors[~has], ids[~has], None)
         return self.version
 
-    def delete(self, ids: Ids) -> str:
+    def delete(self, ids: Ids, deadline: float = _NEVER) -> str:
         """Delete those of these ids that the shard has, and save.
 
         Returns:
             The version without them.
         """
-        with self._alone():
+        with self._alone(deadline):
             here = ids[self.holds(ids)]
             if len(here):
                 with self._saved():
                     self._served.delete(here)
         return self.version
 
+    def settle(self, deadline: float = _NEVER) -> str:
+        """Wait until changes that have begun have ended, here and in other replicas.
+
+        Returns:
+            The version after them.
+        """
+        with self._alone(deadline):
+            return self.version
+
     def _has_all(self, vectors: Floats, ids: Ids, has: NDArray[np.bool_]) -> bool:
         """Whether the shard has just these vectors: a call may be repeated after a fault."""
         if not has.all():
             return False
-        own = self._served.index.vectors(ids)
-        given = vectors
-        if self._served.index.searcher().base.metric == "cosine":
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            given = vectors / np.maximum(lengths, 1e-30)
-        return bool(np.allclose(own, given, rtol=1e-2, atol=1e-3 * np.abs(own).max()))
+        own, base = self._served.index.vectors(ids), self._served.index.searcher().base
+        given = normalize(vectors) if base.metric == "cosine" else vectors
+        stored = given.astype(base.rows.dtype).astype(np.float32)
+        rounding = np.finfo(base.rows.dtype).eps * np.abs(stored)
+        return bool((np.abs(own - stored) <= rounding).all())
 
     @contextmanager
     def _saved(self) -> Iterator[None]:
@@ -251,12 +263,20 @@ class OpenShard:
             raise
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, deadline: float) -> Iterator[None]:
         """Exclude changes by other replicas where there are locks, and see theirs first."""
         path = self._copy.path / LOCK
-        lock: Any = locked(path, LOCK_SECONDS) if self.is_local else nullcontext()
-        with lock, self._turn:
+        seconds = min(LOCK_SECONDS, max(0.0, deadline - time.time()))
+        lock: Any = locked(path, seconds) if self.is_local else nullcontext()
+        with ExitStack() as held:
+            try:
+                held.enter_context(lock)
+            except TimeoutError as error:
+                raise LateError(f"shard {self.number}: {error}") from None
+            held.enter_context(self._turn)
             self._follow(None)
+            if time.time() > deadline:
+                raise LateError(f"shard {self.number} could not begin the change in time")
             yield
 
 

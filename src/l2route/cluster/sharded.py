@@ -93,18 +93,19 @@ class Sharded:
             return 0.0
         return self.router.cost(_kind(point.router))
 
-    def known_point(self, recall: float, k: int) -> Point | None:
+    def known_point(self, recall: float, k: int, *, is_filtered: bool = False) -> Point | None:
         """The setting that reaches a recall@k, if it was measured; None if it has to be.
 
-        Without validation queries all shards are asked for that recall.
+        Without validation queries, and with a filter, all shards are asked for that recall: what a
+        filter leaves may be in shards that the query would not ask.
         """
         check_recall(recall)
+        if self.validation is None or is_filtered:
+            n = float(self.n_shards)
+            return Point(k, recall, "centroids", ALL_SHARDS, recall, recall, n, 0.0)
         for each in self.manifest.points:
             if (each.k, each.target) == (k, recall):
                 return each
-        if self.validation is None:
-            n = float(self.n_shards)
-            return Point(k, recall, "centroids", ALL_SHARDS, recall, recall, n, 0.0)
         return None
 
     def keep(self, point: Point, *, save: bool = False) -> None:
@@ -240,18 +241,22 @@ class ShardedIndex(Sharded):
             queries: [n_queries, dim], or one query [dim].
             k: answers per query.
             recall: recall@k to reach with the fewest distance computations, over shards asked and
-                the recall within them; in place of the limits below.
+                the recall within them; in place of the limits below. With a filter every shard is
+                asked for that recall.
             n_probe: shards that each query asks: the best by the router.
             router: scores for `n_probe`: centroids or learned; by default what there is.
             budget: as in `RoutingIndex.search`, within every shard that is asked.
             ef: as in `RoutingIndex.search`.
             slack: as in `RoutingIndex.search`.
             rerank: as in `RoutingIndex.search`.
-            where: ids that may be answers.
+            where: ids that may be answers [n].
             n_threads: threads; 0 for all cores.
         """
         rows = check_queries(queries, self.dim)
-        point = self.point_for(recall, k, n_probe)
+        point = None
+        if recall is not None and n_probe is None:
+            point = self.known_point(recall, k, is_filtered=where is not None)
+            point = point or self.calibrate(recall, k)
         asked = asked_of(k, Limits(budget, ef, slack, rerank), recall, point, where)
         chosen = self.chosen(rows, point, n_probe, router)
         answers = [
@@ -261,15 +266,6 @@ class ShardedIndex(Sharded):
         ]
         cost = self.cost(point, n_probe, router)
         return merge(answers, len(rows), k, self.dim, router_cost=cost)
-
-    def point_for(self, recall: float | None, k: int, n_probe: int | None) -> Point | None:
-        """The setting for a recall, measured now if that was not done; None without a recall."""
-        if recall is None or n_probe is not None:
-            return None
-        known = self.known_point(recall, k)
-        if known is None:
-            known = self.calibrate(recall, k)
-        return known
 
     def calibrate(
         self, recall: float, k: int = 10, *, router: Kind | None = None, save: bool = False
@@ -317,9 +313,23 @@ def asked_of(
         check_recall(recall)
     if recall is not None and limits != Limits():
         raise ValueError(f"expected either a recall or limits, got {recall} and {limits}")
-    ids = None if where is None else np.unique(np.asarray(where, dtype=np.int64))
+    ids = None if where is None else _checked_where(where)
     inner = recall if point is None else point.inner
     return Asked(k, limits, None if recall is None else inner, ids)
+
+
+def _checked_where(where: object) -> Ids:
+    """The ids of a filter, ascending."""
+    try:
+        given = np.asarray(where)
+    except ValueError:  # lists of different lengths
+        given = np.empty((), dtype=object)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
+        got = f"{given.dtype} {list(given.shape)}"
+        raise ValueError(f"expected where as ids int [n], the same for all queries, got {got}")
+    if given.dtype.kind == "u" and given.size and given.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"expected ids of 64 bits, got {given.max()}")
+    return np.unique(given.astype(np.int64))
 
 
 def info_of(sharded: Sharded, facts: list[dict[str, Any] | None]) -> dict[str, Any]:

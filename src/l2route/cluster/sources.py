@@ -1,7 +1,8 @@
 """Sources of vectors, read part by part: arrays, files larger than memory, tables, Ray Data.
 
 A part can be sent to another process, which then reads its rows. Ids are row numbers unless the
-source has a column of ids.
+source has a column of ids. A source whose rows may come in another order next time says so: its
+parts of an earlier run are then not taken for those of this one.
 """
 
 from __future__ import annotations
@@ -39,9 +40,17 @@ class Source(Protocol):
     """Vectors that are read part by part."""
 
     dim: int
+    is_repeatable: bool
+    """Whether parts have the same rows whenever they are read."""
 
     def parts(self, n_rows: int) -> Iterator[Part]:
-        """All vectors in parts of about this many rows, always the same parts."""
+        """All vectors in parts of about this many rows."""
+
+    def largest_part(self, n_rows: int) -> int:
+        """Rows of the largest of those parts, at the most."""
+
+    def sent_bytes(self, n_rows: int) -> int:
+        """Bytes that the largest of those parts takes along to another process, at the most."""
 
     def sample(self, n: int, seed: int) -> Rows:
         """About n of the vectors, or all if there are fewer, by chance."""
@@ -100,11 +109,13 @@ class ArraySource:
         ids: their ids [n]; row numbers by default.
     """
 
+    is_repeatable = True
+
     def __init__(self, vectors: object, ids: object = None) -> None:
         self._rows = as_array("vectors", vectors)
         if self._rows.ndim != 2 or 0 in self._rows.shape:
             raise ValueError(f"expected vectors [n, dim], got shape {list(self._rows.shape)}")
-        n, self.dim = self._rows.shape
+        n, self.dim = len(self._rows), int(self._rows.shape[1])
         given = np.arange(n, dtype=np.int64) if ids is None else ids
         self._ids = checked_ids(given, n)
 
@@ -112,6 +123,14 @@ class ArraySource:
         """Slices of the array."""
         for first in range(0, len(self._rows), n_rows):
             yield _Given(self._ids[first : first + n_rows], self._rows[first : first + n_rows])
+
+    def largest_part(self, n_rows: int) -> int:
+        """Rows of a slice."""
+        return min(n_rows, len(self._rows))
+
+    def sent_bytes(self, n_rows: int) -> int:
+        """Bytes of a slice."""
+        return self.largest_part(n_rows) * self.dim * int(self._rows.dtype.itemsize)
 
     def sample(self, n: int, seed: int) -> Rows:
         """Rows by chance."""
@@ -130,14 +149,24 @@ class MappedSource:
         path: a file with an ending of `MAPPED`.
     """
 
+    is_repeatable = True
+
     def __init__(self, path: Path) -> None:
         self._path = str(path.absolute())
-        self._n, self.dim = map_array(self._path).shape
+        self._n, self.dim = (int(each) for each in map_array(self._path).shape)
 
     def parts(self, n_rows: int) -> Iterator[Part]:
         """Ranges of rows."""
         for first in range(0, self._n, n_rows):
             yield _Mapped(self._path, first, min(first + n_rows, self._n))
+
+    def largest_part(self, n_rows: int) -> int:
+        """Rows of a range."""
+        return min(n_rows, self._n)
+
+    def sent_bytes(self, n_rows: int) -> int:
+        """None: a part says where its rows are."""
+        return 0
 
     def sample(self, n: int, seed: int) -> Rows:
         """Rows by chance, read in the order of the file."""
@@ -158,6 +187,8 @@ class ParquetSource:
         id_column: a column of ids; row numbers by default.
     """
 
+    is_repeatable = True
+
     def __init__(
         self, paths: Sequence[Path], column: str | None = None, id_column: str | None = None
     ) -> None:
@@ -168,16 +199,18 @@ class ParquetSource:
         self._groups: list[_RowGroup] = []
         self._counts: list[int] = []
         first = 0
-        for path in paths:
+        for path in (each.absolute() for each in paths):  # workers have directories of their own
             file = pyarrow.parquet.ParquetFile(path)
             names = [each for each in file.schema_arrow.names if each != id_column]
             chosen = column or (names[0] if len(names) == 1 else None)
             if chosen is None or chosen not in names:
                 raise ValueError(f"{path}: expected a column out of {names}, got {column}")
             for group in range(file.metadata.num_row_groups):
-                self._groups.append(_RowGroup(str(path), group, first, chosen, id_column))
-                self._counts.append(file.metadata.row_group(group).num_rows)
-                first += self._counts[-1]
+                n_rows = file.metadata.row_group(group).num_rows
+                if n_rows:  # writers leave files without rows
+                    self._groups.append(_RowGroup(str(path), group, first, chosen, id_column))
+                    self._counts.append(n_rows)
+                    first += n_rows
         if not first:
             raise ValueError(f"expected Parquet files with rows, got {len(paths)} without")
         self.dim = self._groups[0].read()[1].shape[1]
@@ -185,6 +218,14 @@ class ParquetSource:
     def parts(self, n_rows: int) -> Iterator[Part]:
         """The row groups, whatever their size."""
         yield from self._groups
+
+    def largest_part(self, n_rows: int) -> int:
+        """Rows of the largest row group."""
+        return max(self._counts)
+
+    def sent_bytes(self, n_rows: int) -> int:
+        """None: a part says where its rows are."""
+        return 0
 
     def sample(self, n: int, seed: int) -> Rows:
         """Rows of row groups, by chance."""
@@ -209,22 +250,38 @@ class ParquetSource:
 class DatasetSource:
     """A dataset of Ray Data, which reads it in the background while parts are divided.
 
+    Its blocks come in the order in which they are done, which differs from run to run.
+
     Args:
         dataset: a `ray.data.Dataset`.
         column: the column of vectors.
-        id_column: a column of ids; by default numbers in the order of the stream.
+        id_column: a column of ids; by default row numbers in the order of the dataset, to which
+            its execution is then held.
     """
 
+    is_repeatable = False
+
     def __init__(self, dataset: Any, column: str | None, id_column: str | None) -> None:
-        names = [each for each in dataset.schema().names if each != id_column]
+        self._dataset, self._id_column = dataset, id_column
+        first = next(self._batches(1), None)
+        if first is None:
+            raise ValueError("expected a dataset with rows, got one without")
+        names = [each for each in first.column_names if each != id_column]
         chosen = column or (names[0] if len(names) == 1 else None)
         if chosen is None or chosen not in names:
             raise ValueError(f"expected a column of vectors out of {names}, got {column}")
-        self._dataset, self._column, self._id_column = dataset, chosen, id_column
-        self.dim = self._read(next(self._batches(1)), 0)[1].shape[1]
+        self._column, self._kinds = chosen, [f"{each.name} {each.type}" for each in first.schema]
+        self.dim = int(self._read(first, 0)[1].shape[1])
 
-    def _batches(self, n_rows: int) -> Iterator[Any]:
-        return iter(self._dataset.iter_batches(batch_size=n_rows, batch_format="pyarrow"))
+    def _batches(self, n_rows: int, *, in_order: bool = False) -> Iterator[Any]:
+        """Tables of so many rows; in the order of the dataset, if that is asked for."""
+        options = self._dataset.context.execution_options
+        before = options.preserve_order
+        options.preserve_order = before or in_order
+        try:
+            yield from self._dataset.iter_batches(batch_size=n_rows, batch_format="pyarrow")
+        finally:
+            options.preserve_order = before
 
     def _read(self, table: Any, first: int) -> Rows:
         return _rows_of(table, self._column, self._id_column, first)
@@ -232,10 +289,18 @@ class DatasetSource:
     def parts(self, n_rows: int) -> Iterator[Part]:
         """Batches of the stream."""
         first = 0
-        for table in self._batches(n_rows):
+        for table in self._batches(n_rows, in_order=self._id_column is None):
             ids, rows = self._read(table, first)
             first += len(ids)
             yield _Given(ids, rows)
+
+    def largest_part(self, n_rows: int) -> int:
+        """Rows of a batch."""
+        return n_rows
+
+    def sent_bytes(self, n_rows: int) -> int:
+        """Bytes of a batch."""
+        return 4 * n_rows * self.dim
 
     def sample(self, n: int, seed: int) -> Rows:
         """A reservoir of rows, by one pass over the stream."""
@@ -253,8 +318,9 @@ class DatasetSource:
         return ids, rows
 
     def fingerprint(self) -> str:
-        """The plan of the dataset; two that read different files of one kind may share it."""
-        return f"dataset {self._dataset} {self._column} {self._id_column}"
+        """Columns and files, as far as Ray knows them; different datasets may share them."""
+        files = sorted(self._dataset.input_files())
+        return f"dataset {self._kinds} {files} {self._column} {self._id_column}"
 
 
 def source_of(
@@ -265,23 +331,37 @@ def source_of(
     Args:
         given: an array; a path of a file, or of a directory of Parquet files; a `ray.data.Dataset`.
         ids: ids of an array's vectors.
-        column: column of vectors, of a table.
-        id_column: column of ids, of a table.
+        column: column of vectors, of a Parquet file or dataset.
+        id_column: column of ids, of a Parquet file or dataset.
     """
-    if type(given).__module__.startswith("ray.data"):
+    is_dataset = type(given).__module__.startswith("ray.data")
+    is_file = isinstance(given, (str, Path))
+    if ids is not None and (is_dataset or is_file):
+        got = "a dataset" if is_dataset else "a file"
+        raise ValueError(f"expected ids beside an array, got them beside {got}")
+    if is_dataset:
         return DatasetSource(given, column, id_column)
     if not isinstance(given, (str, Path)):
+        _refuse_columns(column, id_column, "an array")
         return ArraySource(given, ids)
-    if ids is not None:
-        raise ValueError("expected ids beside an array, got them beside a file")
     path, key = locate(given)
-    if path.is_dir():
-        return ParquetSource(sorted(path.glob("*.parquet")), column or key, id_column)
-    if path.suffix.lower() == ".parquet":
-        return ParquetSource([path], column or key, id_column)
+    if path.is_dir() or path.suffix.lower() == ".parquet":
+        if key and column and key != column:
+            raise ValueError(f"{path}: expected one column of vectors, got {key} and {column}")
+        paths = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+        return ParquetSource(paths, column or key, id_column)
+    _refuse_columns(column, id_column, str(given))
     if path.suffix.lower() in MAPPED:
         return MappedSource(path)
     return ArraySource(read_array(given))
+
+
+def _refuse_columns(column: str | None, id_column: str | None, given: str) -> None:
+    """Refuse names of columns where there are none."""
+    for name, value in (("column", column), ("id_column", id_column)):
+        if value is not None:
+            expected = f"expected {name} beside a Parquet file or a dataset"
+            raise ValueError(f"{expected}, got {name}={value!r} beside {given}")
 
 
 def _rows_of(table: Any, column: str, id_column: str | None, first: int) -> Rows:

@@ -67,10 +67,19 @@ class Workspace:
         place = self.folder.sub(_directory(shard))
         return _joined(place, "ids-"), _joined(place, "rows-")
 
-    def check_ids(self, n_shards: int) -> None:
-        """Refuse ids that are repeated, in whatever parts and shards; all parts are divided."""
+    def count_rows(self, n_shards: int) -> list[int]:
+        """Rows of each shard, once all parts are divided.
+
+        Shards without rows are refused, and ids that are repeated, in whatever parts and shards.
+        """
         places = [self.folder.sub(_directory(shard)) for shard in range(n_shards)]
-        checked_ids(np.concatenate([_joined(place, "ids-") for place in places]))
+        ids = [_arrays(place, "ids-") for place in places]
+        empty = [shard for shard, each in enumerate(ids) if not each]
+        if empty:
+            expected = f"expected at least one vector in each of {n_shards} shards"
+            raise ValueError(f"{expected}, got none in shard {empty[0]}: build fewer shards")
+        checked_ids(np.concatenate([array for each in ids for array in each]))
+        return [sum(len(array) for array in each) for each in ids]
 
     def is_divided(self, part: int) -> bool:
         """Whether all rows of a part are kept."""
@@ -83,6 +92,14 @@ class Workspace:
     def mark_divided(self, part: int) -> None:
         """Note that all rows of a part are kept."""
         self.folder.replace(f"done-{part:06d}", b"1\n")
+
+    def forget_parts(self) -> None:
+        """Remove the rows of all parts, and what says that they are kept."""
+        for name in self.folder.names():
+            if name.startswith("done-"):
+                self.folder.remove(name)
+            elif name.startswith("shard-"):
+                self.folder.sub(name).remove_tree()
 
     def remove(self) -> None:
         """Remove everything."""
@@ -115,11 +132,16 @@ def _directory(shard: int) -> str:
 
 
 def _joined(place: Folder, prefix: str) -> NDArray[Any]:
-    """The arrays of all parts of a shard, in the order of the parts."""
-    names = [each for each in place.names() if each.startswith(prefix)]
-    if not names:
+    """The arrays of all parts of a shard, in the order of the parts, as one."""
+    arrays = _arrays(place, prefix)
+    if not arrays:
         raise ValueError(f"{place}: expected rows of a shard, got none")
-    return np.concatenate([_loaded(place, name) for name in names])
+    return np.concatenate(arrays)
+
+
+def _arrays(place: Folder, prefix: str) -> list[NDArray[Any]]:
+    """The arrays of all parts of a shard, in the order of the parts."""
+    return [_loaded(place, name) for name in place.names() if name.startswith(prefix)]
 
 
 def _loaded(place: Folder, name: str) -> NDArray[Any]:
