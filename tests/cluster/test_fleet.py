@@ -19,7 +19,7 @@ import ray
 from l2route.cluster.cluster import Cluster
 from l2route.cluster.errors import ClusterWarning
 from ray_nodes import N_NODES, Nodes, eventually, pid_of
-from sharding import N_SHARDS, QUERIES, K
+from sharding import N_SHARDS, QUERIES, K, build_small
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 SMALL: dict[str, Any] = {"cpus": 0.1, "n_bytes": 0}
@@ -220,9 +220,12 @@ class Idle:
 
 
 @contextmanager
-def serving(nodes: Nodes, path: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+def serving(
+    nodes: Nodes, path: Path, port: int, options: str = ""
+) -> Iterator[subprocess.Popen[str]]:
     """`cluster serve` on a Ray cluster that others use too."""
     asked = f"cluster serve {path} --port {port} --replicas 1 --cpus 0.1 --address {nodes.address}"
+    asked += f" {options}"
     process = subprocess.Popen(
         [sys.executable, "-m", "l2route", *asked.split()],
         stdout=subprocess.PIPE,
@@ -268,5 +271,20 @@ def test_the_command_frees_its_room(nodes: Nodes, built_path: Path) -> None:
             second.send_signal(signal.SIGINT)
             assert second.wait(60) == 0
         eventually(all_is_free)
+    finally:
+        serve.shutdown()
+
+
+def test_the_command_measures_a_recall_for_a_small_k(nodes: Nodes, tmp_path: Path) -> None:
+    """`cluster serve --recall` starts on an index that has few true neighbours of each query."""
+    from ray import serve
+
+    build_small(tmp_path / "small", k=4)
+    port = free_port()
+    try:
+        with serving(nodes, tmp_path / "small", port, "--recall 0.9") as process:
+            assert n_found(port) == 3
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
     finally:
         serve.shutdown()

@@ -56,9 +56,9 @@ class ClusterIndex:
             return self._cluster.search(queries, k, where=where, recall=recall, **limits)
 
     def setting(self, recall: float, k: int) -> object:
-        """Measure what reaches a recall, if that was not done."""
+        """Measure what reaches a recall, for a k that it has true neighbours for."""
         with _refusals():
-            return self._cluster.point_for(recall, k)
+            return self._cluster.point_for(recall, min(k, self._cluster.manifest.k))
 
     @property
     def settings(self) -> tuple[Setting, ...]:
