@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from l2route.cluster import BatchSearcher, ShardedIndex
 from l2route.cluster.deployment import deployment_of
 from l2route.cluster.errors import ClusterWarning
+from l2route.cluster.fleet import end_shared
 from l2route.cluster.runners import BuildError, Needs, RayRunner, Task, run_all
 from l2route.cluster.sources import source_of
 from l2route.serve.options import ServeOptions
@@ -206,6 +207,7 @@ def address(
     serve.run(app, name="served", route_prefix="/")
     yield f"http://127.0.0.1:{port}"
     serve.shutdown()
+    end_shared(ray, "served")
 
 
 def search(address: str, queries: NDArray[np.float32], **asked: object) -> list[list[int]]:
