@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from l2route.cluster.errors import ShardError
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest
-from l2route.cluster.shard import Asked, OpenShard
+from l2route.cluster.shard import NEVER, Asked, OpenShard
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
-_NEVER = float("inf")
 LOOK_SECONDS = 0.1
 """Seconds between two looks for a newer save in a directory of the machine."""
 REMOTE_LOOK_SECONDS = 1.0
@@ -116,21 +115,21 @@ class Replica:
         return self._opened(version, is_exact=True).facts()
 
     def add(
-        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = _NEVER
+        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = NEVER
     ) -> str:
         """Add vectors, and save; see `OpenShard.add`."""
         return self._opened(version).add(vectors, ids, deadline)
 
     def put(
-        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = _NEVER
+        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = NEVER
     ) -> str:
         """Add vectors or replace those of their ids, and save; see `OpenShard.put`."""
         return self._opened(version).put(vectors, ids, deadline)
 
-    def delete(self, ids: Ids, version: str | None = None, deadline: float = _NEVER) -> str:
+    def delete(self, ids: Ids, version: str | None = None, deadline: float = NEVER) -> str:
         """Delete those ids that the shard has, and save; see `OpenShard.delete`."""
         return self._opened(version).delete(ids, deadline)
 
-    def settle(self, version: str | None = None, deadline: float = _NEVER) -> str:
+    def settle(self, version: str | None = None, deadline: float = NEVER) -> str:
         """Wait for changes that have begun; see `OpenShard.settle`."""
         return self._opened(version).settle(deadline)

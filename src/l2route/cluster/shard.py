@@ -36,7 +36,8 @@ N_PASSED = 64
 LOCK = ".change.lock"
 """Locked while a shard is changed, so that replicas change it one after another."""
 LOCK_SECONDS = 60.0
-_NEVER = float("inf")
+NEVER = float("inf")
+"""Deadline of a change that nobody gives up."""
 
 
 class Asked(NamedTuple):
@@ -184,7 +185,7 @@ class OpenShard:
             "version": self.version,
         }
 
-    def add(self, vectors: Floats, ids: Ids, deadline: float = _NEVER) -> str:
+    def add(self, vectors: Floats, ids: Ids, deadline: float = NEVER) -> str:
         """Add vectors, and save; if all are there already, as after a retry, nothing is done.
 
         Returns:
@@ -200,7 +201,7 @@ class OpenShard:
                     self._served.add(vectors, ids, None)
         return self.version
 
-    def put(self, vectors: Floats, ids: Ids, deadline: float = _NEVER) -> str:
+    def put(self, vectors: Floats, ids: Ids, deadline: float = NEVER) -> str:
         """Replace the vectors of ids that the shard has, add the others, and save.
 
         Returns:
@@ -215,7 +216,7 @@ class OpenShard:
                     self._served.add(vectors[~has], ids[~has], None)
         return self.version
 
-    def delete(self, ids: Ids, deadline: float = _NEVER) -> str:
+    def delete(self, ids: Ids, deadline: float = NEVER) -> str:
         """Delete those of these ids that the shard has, and save.
 
         Returns:
@@ -228,7 +229,7 @@ class OpenShard:
                     self._served.delete(here)
         return self.version
 
-    def settle(self, deadline: float = _NEVER) -> str:
+    def settle(self, deadline: float = NEVER) -> str:
         """Wait until changes that have begun have ended, here and in other replicas.
 
         Returns:
