@@ -38,7 +38,7 @@ def save_arrays(path: Path, at: int) -> Iterator[None]:
     saved = read_index(path, mmap=at % 2 == 0)[2] if at else None
     for number in count(at + 1):
         if saved is None or number % CYCLE in (0, FOLDED):
-            saved = write_index(path, *state_at(number))
+            saved = write_index(path, *state_at(number), saved)
         else:
             saved = append_patch(saved, {"made_by": number}, patch_at(number))
         yield

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.files.leases import LEASES
 from l2route.files.meta import Saved, file_names
 from l2route.files.patches import Patch
 from l2route.files.storage import LOCK, META, append_patch, read_index, write_index
@@ -39,7 +40,7 @@ def same(read: tuple[dict[str, Any], dict[str, NDArray[Any]], Saved], expected: 
 
 def saved(path: Path, seed: int = 1) -> dict[str, Any]:
     """Write a small index and return its meta.json."""
-    write_index(path, *content(seed))
+    write_index(path, *content(seed), overwrite=True)
     meta: dict[str, Any] = json.loads((path / META).read_text())
     return meta
 
@@ -75,14 +76,17 @@ def patched_content() -> Content:
 
 def saved_twice(path: Path) -> Saved:
     """Write a small index, and two patches of it."""
-    saved = append_patch(write_index(path, *content(1)), {"made_by": 2}, patch_of(2))
+    saved = append_patch(
+        write_index(path, *content(1), overwrite=True), {"made_by": 2}, patch_of(2)
+    )
     return append_patch(saved, {"made_by": 3}, patch_of(3, n_new=4))
 
 
 def named_files(path: Path) -> set[str]:
-    """Names of the files of an index according to its meta.json, and of the lock."""
+    """Names of the files of an index according to its meta.json, of the lock and of leases."""
     meta = json.loads((path / META).read_text())
-    return {META, LOCK, *file_names(meta["arrays"], meta.get("patches", ()))}
+    maybe = {name for name in (LEASES, meta["journal"]) if (path / name).exists()}
+    return {META, LOCK, *file_names(meta["arrays"], meta["patches"]), *maybe}
 
 
 def files_in(path: Path) -> set[str]:

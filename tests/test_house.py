@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHON = ("src", "tests", "benchmarks", "examples")
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 40
 """Below the signature and the docstring."""
 MAX_TOP_MODULES = 5
@@ -43,7 +43,7 @@ def test_code_lines_are_counted() -> None:
 
 
 def test_files_are_short() -> None:
-    """No file has more than 400 lines."""
+    """No file has more than 700 lines."""
     lengths = {path: len(path.read_text().splitlines()) for path in sources()}
     assert len(lengths) > 100  # sources are found
     long = {str(path.relative_to(ROOT)): n for path, n in lengths.items() if n > MAX_FILE_LINES}

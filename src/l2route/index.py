@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from l2route.data.vectors import check_metric
 from l2route.explain.explaining import Explaining
 from l2route.extras import install
-from l2route.files.meta import Saved
 from l2route.files.progress import Progress
+from l2route.files.storage import is_behind
 from l2route.graph.build import (
     DEGREE,
     GraphKind,
@@ -32,9 +32,10 @@ from l2route.state.calibrating import Calibrating
 from l2route.state.changing import Changing, checked_ids
 from l2route.state.current import Current
 from l2route.state.info import info
+from l2route.state.merging import catch_up
 from l2route.state.persist import arrays_of, meta_of, read_state, state_of
 from l2route.state.refining import Refining
-from l2route.state.saves import save
+from l2route.state.saves import commit, save
 from l2route.state.searching import Searching
 from l2route.state.snapshot import empty_state, living_state
 from l2route.state.state import IndexState
@@ -116,7 +117,8 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
             entry = served_entry(graph, metric)
         options = GraphOptions(graph, degree, ef_construction, entry, seed, n_threads)
         refines = graph == "nsw" if refine is None else refine
-        return cls._of(build_state(vectors, metric, options, pca_dim, refines, ids, progress))
+        state = build_state(vectors, metric, options, pca_dim, refines, ids, progress)
+        return cls._of(Current(state))
 
     @classmethod
     def empty(cls, dim: int, metric: str = "l2", *, degree: int = DEGREE) -> "RoutingIndex":
@@ -130,7 +132,7 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         if index_of(dim) < 1 or index_of(degree) < 2:
             got = f"{dim} and {degree}"
             raise ValueError(f"expected a dimension of at least 1 and a degree of 2, got {got}")
-        return cls._of(empty_state(index_of(dim), check_metric(metric), index_of(degree)))
+        return cls._of(Current(empty_state(index_of(dim), check_metric(metric), index_of(degree))))
 
     @property
     def base(self) -> BaseVectors:
@@ -262,6 +264,7 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
             ids: [n], distinct int64 other than −1.
         """
         labels = checked_ids(ids)
+        self._current.unsaved.is_relabelled = True
         self._current.change(lambda state: changes.relabelled(state, labels))
 
     def renumber(self) -> None:
@@ -290,17 +293,73 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         """
         return info(self._current.dense())
 
-    def save(self, path: str | Path | None = None) -> None:
+    def save(
+        self,
+        path: str | Path | None = None,
+        *,
+        overwrite: bool = False,
+        merge: bool = True,
+    ) -> None:
         """Write the index into a directory; if interrupted, the old one stays readable.
 
         If the directory holds this index as it was before vectors were added or deleted, only what
         changed is written; changes wait meanwhile, searches do not. When `save` has returned, the
         index survives a crash.
 
+        If another process has saved the index meanwhile, its changes are kept: those of vectors and
+        names are made here too, and those made here are made in what it learned, refined or
+        compressed. What cannot be joined, such as two refinements, is a
+        `l2route.files.storage.StaleError`, and so is an index that was restored.
+
         Args:
             path: the directory; by default that of the last `save`, or of `load`.
+            overwrite: whether to replace any index in the directory, with all changes of others;
+                otherwise one that this index was not loaded from is a FileExistsError.
+            merge: whether changes that others have saved are kept together with these; otherwise
+                they are a StaleError.
         """
-        save(self._current, None if path is None else Path(path))
+        target = None if path is None else Path(path)
+        save(self._current, target, overwrite=overwrite, merges=merge)
+
+    def commit(self, *, merge: bool = True) -> None:
+        """Write changes of vectors and names into the journal of the index's directory.
+
+        They then survive a crash, as after `save`, at the cost of one write. `load` makes them
+        again, which takes as long as it took; the next `save` empties the journal.
+
+        Args:
+            merge: as for `save`.
+        """
+        commit(self._current, follows=merge)
+
+    def refresh(self, *, discard: bool = False, n_threads: int = 0) -> bool:
+        """Bring in what other processes have saved in the directory of the index.
+
+        Changes made here are kept, and are not saved by this.
+
+        Args:
+            discard: whether to give up changes made here if the index was restored or replaced;
+                otherwise that is a StaleError.
+            n_threads: threads that insert vectors; 0 for all cores.
+
+        Returns:
+            Whether there was something.
+        """
+        with self._current.alone():
+            if self._current.saved is None:
+                raise ValueError("expected an index that was saved or loaded, got another one")
+            return catch_up(self._current, gives_way=discard, n_threads=n_threads)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether another process has saved something that this index does not have."""
+        saved = self._current.saved
+        return saved is not None and is_behind(saved)
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether there is something that neither `save` nor `commit` has written."""
+        return self._current.saved is None or bool(self._current.unsaved)
 
     def __reduce__(self) -> tuple[Any, ...]:
         with self._current.alone():
@@ -314,15 +373,15 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         return f"<RoutingIndex: {len(self):,} vectors of {kind}; spaces: {spaces}>"
 
     @classmethod
-    def _of(cls, state: IndexState, saved: Saved | None = None) -> "RoutingIndex":
+    def _of(cls, current: Current) -> "RoutingIndex":
         index = cls.__new__(cls)
-        index._current = Current(state, saved)
+        index._current = current
         return index
 
 
 def _restored(meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> RoutingIndex:
     """An index that was pickled or copied."""
-    return RoutingIndex._of(state_of(meta, arrays))
+    return RoutingIndex._of(Current(state_of(meta, arrays)))
 
 
 def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> RoutingIndex:
@@ -335,4 +394,7 @@ def load(path: str | Path, *, mmap: bool = False, verify: bool = True) -> Routin
         verify: compare every array with its checksum, which reads all of it. Without it a damaged
             file may give wrong answers, but never a crash: ids and labels are always checked.
     """
-    return RoutingIndex._of(*read_state(Path(path), mmap=mmap, verify=verify))
+    state, saved = read_state(Path(path), mmap=mmap, verify=verify)
+    current = Current(state, saved, is_mapped=mmap)
+    catch_up(current)
+    return RoutingIndex._of(current)

@@ -74,11 +74,11 @@ def test_loading_while_another_patches(tmp_path: Path) -> None:
 
 def test_readers_keep_what_they_mapped(tmp_path: Path) -> None:
     """A mapped index stays as it was read when patches and whole saves follow."""
-    saved = write_index(tmp_path, *content(1))
+    saved = write_index(tmp_path, *content(1), overwrite=True)
     first = read_index(tmp_path, mmap=True)
     append_patch(saved, {"made_by": 2}, patch_of(2))
     second = read_index(tmp_path, mmap=True)
-    write_index(tmp_path, *content(3))
+    write_index(tmp_path, *content(3), overwrite=True)
     assert same(first, content(1))
     assert same(second, ({"made_by": 2}, change_of(content(1)[1], patch_of(2))))
 

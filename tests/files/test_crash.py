@@ -41,7 +41,7 @@ def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
 
     last = kill_repeatedly("crash_writers:save_arrays", path, check, N_KILLS)
     assert last > N_KILLS  # writers come far
-    write_index(path, *content(1))
+    write_index(path, *content(1), overwrite=True)
     assert files_in(path) == named_files(path)
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from damage import Files, cut, edit_json, extend, flip_bytes, remove, swap
 from fuzzing import EFFORT
 from l2route.files.hashing import hash_arrays
-from l2route.files.meta import META, text_of
+from l2route.files.meta import META, signed
 from l2route.files.npy import map_npy, write_npy
 from l2route.files.storage import LOCK, read_index, write_index
 from saved_content import content, files_in, named_files, patched_content, same, saved_twice
@@ -58,7 +58,7 @@ def edit_patches(files: Files, rng: random.Random) -> None:
     try:
         meta = json.loads(files[META])
         edit_json(meta["patches"], rng)
-        files[META] = text_of(meta, meta["arrays"], meta["patches"])
+        files[META] = signed(meta)
     except (ValueError, KeyError, TypeError):
         return
 
@@ -156,8 +156,7 @@ def reseal(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change meta.json and give it a valid checksum."""
     meta = json.loads((path / META).read_text())
     change(meta)
-    text = text_of(meta, meta["arrays"], meta["patches"])
-    (path / META).write_bytes(text)
+    (path / META).write_bytes(signed(meta))
 
 
 def part(**values: Any) -> Callable[[dict[str, Any]], Any]:
@@ -225,12 +224,13 @@ def test_wrong_row_numbers_are_refused(tmp_path: Path, fault: str) -> None:
             read_index(tmp_path, verify=verify)
 
 
-def test_patches_belong_to_schema_2(tmp_path: Path) -> None:
-    """Patches in schema 1, and a changed or missing checksum of meta.json, are refused."""
+def test_patches_and_journals_belong_to_their_schemas(tmp_path: Path) -> None:
+    """Patches or a journal in schema 1, and a wrong or no checksum of meta.json, are refused."""
     saved_twice(tmp_path)
     meta = json.loads((tmp_path / META).read_text())
     for change, message in (
-        ({"schema": 1}, "expected no patches in schema 1"),
+        ({"schema": 1}, "expected no journal in schema 1"),
+        ({"schema": 2}, "expected no journal in schema 2"),
         ({"checksum": "00"}, "expected checksum .*, got '00' in it"),
         ({"checksum": None}, "expected checksum .*, got None in it"),
         ({"made_by": 4}, "expected checksum"),
@@ -251,7 +251,7 @@ def test_a_whole_save_mends_a_damaged_directory(intact: Files, tmp_path: Path) -
         path.mkdir()
         write(path, files)
         try:
-            write_index(path, *content(7))
+            write_index(path, *content(7), overwrite=True)
         except ValueError as error:  # meta.json is not one of an index any more
             assert "expected an index or an empty directory" in str(error)  # noqa: PT017 # or none
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l2route.files.meta import FORMAT, META, PATCHED_SCHEMA, SCHEMA
+from l2route.files.meta import FORMAT, META, SCHEMA, signed
 from l2route.files.storage import LOCK, read_index
 from saved_content import content, files_in, named_files, same, saved
 
@@ -22,21 +21,26 @@ def edited(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Write an index and change its meta.json."""
     meta = saved(path)
     change(meta)
-    (path / META).write_text(json.dumps(meta))
+    (path / META).write_bytes(signed(meta))
 
 
 BAD_META: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "next schema": (
-        lambda m: m.update(schema=PATCHED_SCHEMA + 1),
-        rf"meta.json: expected schema {SCHEMA} or {PATCHED_SCHEMA}, got {PATCHED_SCHEMA + 1}",
+        lambda m: m.update(schema=SCHEMA + 1),
+        rf"meta.json: expected schema 1 to {SCHEMA}, got {SCHEMA + 1}",
     ),
     "no schema": (
         lambda m: m.pop("schema"),
-        f"expected schema {SCHEMA} or {PATCHED_SCHEMA}, got None",
+        f"expected schema 1 to {SCHEMA}, got None",
     ),
     "other format": (
         lambda m: m.update(format="pictures"),
         f"expected format {FORMAT}, got 'pictures'",
+    ),
+    "no epoch": (lambda m: m.pop("epoch"), "expected epoch as .*, got None"),
+    "a journal elsewhere": (
+        lambda m: m.update(journal="../journal.0123456789abcdef.log"),
+        "expected journal as .*, got '../journal",
     ),
     "no arrays": (lambda m: m.pop("arrays"), "expected a table of arrays, got None"),
     "list of arrays": (lambda m: m.update(arrays=[1]), r"expected a table of arrays, got \[1\]"),

@@ -30,8 +30,8 @@ def save_patch(path: Path) -> None:
 
 
 SAVES = {
-    "first": (lambda path: write_index(path, *content(2)), content(2)),
-    "whole": (lambda path: write_index(path, *content(2)), content(2)),
+    "first": (lambda path: write_index(path, *content(2), overwrite=True), content(2)),
+    "whole": (lambda path: write_index(path, *content(2), overwrite=True), content(2)),
     "patch": (save_patch, ({"made_by": 2}, change_of(content(1)[1], patch_of(2)))),
 }
 """Saves, the first over nothing and others over `content(1)`, and what they save."""
@@ -93,7 +93,7 @@ path = Path({str(tmp_path)!r})
 for limit in range(0, 200_000, 9_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
-        write_index(path, *content(2, 4000))
+        write_index(path, *content(2, 4000), overwrite=True)
     except OSError as error:
         assert error.errno == errno.EFBIG, repr(error)
     else:
@@ -112,7 +112,7 @@ for limit in (0, 100, 500, 1_500):
     assert same(read_index(path), content(1))
     assert files_in(path) == named_files(path)
 resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, resource.RLIM_INFINITY))
-write_index(path, *content(1))
+write_index(path, *content(1), overwrite=True)
 print("held")
 """
     ran = subprocess.run(
@@ -145,15 +145,15 @@ def test_a_full_disk(small_disk: Path) -> None:
     A save first removes partial files that a killed save left, to free space.
     """
     path = small_disk / "index"
-    write_index(path, *content(1, 4000))  # 320 KB of a megabyte
+    write_index(path, *content(1, 4000), overwrite=True)  # 320 KB of a megabyte
     for _ in range(3):
         with pytest.raises(OSError, match="No space left on device"):
-            write_index(path, *content(2, 9000))
+            write_index(path, *content(2, 9000), overwrite=True)
         assert same(read_index(path), content(1, 4000))
         assert files_in(path) == named_files(path)
-        write_index(path, *content(1, 4000))
+        write_index(path, *content(1, 4000), overwrite=True)
     (path / f".vectors.{'0' * 16}.npy.{'0' * 16}.partial").write_bytes(bytes(500_000))
-    write_index(path, *content(3, 4000))
+    write_index(path, *content(3, 4000), overwrite=True)
     assert same(read_index(path), content(3, 4000))
     assert files_in(path) == named_files(path)
 
@@ -161,7 +161,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 def test_a_patch_on_a_full_disk(small_disk: Path) -> None:
     """A patch that does not fit on the disk fails; the old index stays, and smaller ones fit."""
     path = small_disk / "index"
-    saved = write_index(path, *content(1, 4000))  # 320 KB of a megabyte
+    saved = write_index(path, *content(1, 4000), overwrite=True)  # 320 KB of a megabyte
     for n_new in (12_000, 14_000, 16_000):
         with pytest.raises(OSError, match="No space left on device"):
             append_patch(saved, {"made_by": 2}, patch_of(2, 4000, n_new))

@@ -43,9 +43,9 @@ def save_patch(path: Path) -> None:
 
 SAVES = {
     "whole": Save(
-        lambda path: write_index(path, *content(1)),
+        lambda path: write_index(path, *content(1), overwrite=True),
         content(1),
-        lambda path: write_index(path, *content(2)),
+        lambda path: write_index(path, *content(2), overwrite=True),
         content(2),
     ),
     "patch": Save(
@@ -57,7 +57,7 @@ SAVES = {
     "fold": Save(
         saved_twice,
         patched_content(),
-        lambda path: write_index(path, *patched_content()),
+        lambda path: write_index(path, *patched_content(), overwrite=True),
         patched_content(),
     ),
 }
@@ -100,7 +100,7 @@ def test_a_save_cut_off_leaves_the_old_or_the_new(
         read = read_index(path)
         assert same(read, case.old) or same(read, case.new)
         became_new.append(same(read, case.new))
-        write_index(path, *content(3))
+        write_index(path, *content(3), overwrite=True)
         assert same(read_index(path), content(3))
         assert files_in(path) == named_files(path)
     assert became_new == sorted(became_new)
@@ -113,10 +113,12 @@ def test_a_first_save_cut_off_leaves_nothing_or_the_new(
 ) -> None:
     """A first save cut off at any step leaves no index or the new one; the next save works."""
     new = content(2)
-    for path in cut_saves(monkeypatch, tmp_path, None, lambda path: write_index(path, *new)):
+    for path in cut_saves(
+        monkeypatch, tmp_path, None, lambda path: write_index(path, *new, overwrite=True)
+    ):
         with suppress(FileNotFoundError):
             assert same(read_index(path), new)
-        write_index(path, *new)
+        write_index(path, *new, overwrite=True)
         assert same(read_index(path), new)
         assert files_in(path) == named_files(path)
 
@@ -158,6 +160,6 @@ def test_a_new_directory_is_flushed(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recorded)
-    write_index(tmp_path / "a" / "b" / "index", *content(1))
+    write_index(tmp_path / "a" / "b" / "index", *content(1), overwrite=True)
     for above in (tmp_path, tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "index"):
         assert above.stat().st_ino in flushed

@@ -35,7 +35,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     path, seed, n = line.rstrip("\\n").split("|")
     try:
-        write_index(Path(path), *content(int(seed), int(n)))
+        write_index(Path(path), *content(int(seed), int(n)), overwrite=True)
         print("saved", flush=True)
     except Exception as error:
         print(repr(error), flush=True)
@@ -268,7 +268,7 @@ def test_mapped_loads_while_another_saves(tmp_path: Path) -> None:
     def save_again() -> None:
         while not stop.is_set():
             for index in reversed(indexes):
-                index.save(tmp_path)
+                index.save(tmp_path, overwrite=True)
 
     found = set()
     with ThreadPoolExecutor(1) as pool:

@@ -32,7 +32,7 @@ def test_what_is_written_is_read(arrays: dict[str, NDArray[Any]], mmap: bool, ve
     """Arrays and metadata are read as they were written, bit for bit."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "index"
-        write_index(path, {"metric": "l2", "n": 3}, arrays)
+        write_index(path, {"metric": "l2", "n": 3}, arrays, overwrite=True)
         meta, read, _ = read_index(path, mmap=mmap, verify=verify)
         assert (meta["metric"], meta["n"]) == ("l2", 3)
         assert read.keys() == arrays.keys()
@@ -82,7 +82,7 @@ def test_equal_bytes_in_another_shape_are_another_array(tmp_path: Path) -> None:
     """An array with the same bytes but another shape or dtype than the saved one is written."""
     zeros = np.zeros((4, 6), dtype=np.float32)
     for array in (zeros, zeros.reshape(6, 4), zeros.view(np.int32), zeros.ravel()):
-        write_index(tmp_path, {}, {"a": array})
+        write_index(tmp_path, {}, {"a": array}, overwrite=True)
         read = read_index(tmp_path)[1]["a"]
         assert (read.shape, read.dtype) == (array.shape, array.dtype)
 

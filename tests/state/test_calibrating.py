@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from l2route.data.vectors import normalize
+from l2route.files.meta import signed
 from l2route.index import RoutingIndex, load
 
 DIM, K = 16, 10
@@ -192,7 +193,7 @@ def test_forged_rules_are_refused(index: RoutingIndex, tmp_path: Path, name: str
     path = tmp_path / "index" / "meta.json"
     meta = json.loads(path.read_text())
     FORGED[name](meta)
-    path.write_text(json.dumps(meta))
+    path.write_bytes(signed(meta))
     with pytest.raises(ValueError, match="expected"):
         load(tmp_path / "index")
 

@@ -54,7 +54,9 @@ ANSWERS: dict[str, Callable[[RoutingIndex], object]] = {
         index.graph.n_vertices == report(index.graph).n_edges == len(index.graph.entries) == 0
     ),
     "ids": lambda index: index.ids.tolist() == list(index) == [] and len(index) == 0,
+    "has_unsaved": lambda index: index.has_unsaved,
     "info": lambda index: index.info()["n_vertices"] == 0,
+    "is_behind": lambda index: not index.is_behind,
     "keep": lambda index: index.keep(Setting("original", 10, 0.9, 0, 1.0, ef=10)) is None,
     "labels": lambda index: index.labels is None,
     "n_bytes": lambda index: index.n_bytes > 0,
@@ -92,7 +94,7 @@ NEEDS_VECTORS: dict[str, Callable[[RoutingIndex], Any]] = {
 }
 """What cannot be done without vectors."""
 
-ELSEWHERE = {"build", "empty", "recall_curve", "save", "setting"}
+ELSEWHERE = {"build", "commit", "empty", "recall_curve", "refresh", "save", "setting"}
 """Names with tests of their own, here or elsewhere."""
 
 

@@ -219,7 +219,7 @@ def test_a_forged_index_is_refused_or_answers(
         mmap, verify = rng.random() < 0.5, rng.random() < 0.75
         path = tmp_path / "forged"
         try:
-            write_index(path, meta, arrays)
+            write_index(path, meta, arrays, overwrite=True)
             outcome = outcome_of(path, mmap=mmap, verify=verify)
             if outcome == "index" and verify:
                 assert_sound(path)
@@ -275,6 +275,6 @@ def test_forgeries_are_written(tmp_path: Path) -> None:
     meta, arrays, _ = read_index(tmp_path)
     arrays["vectors"][0, 0] = np.nan
     kept = {key: meta[key] for key in meta.keys() - {"format", "schema", "arrays"}}
-    write_index(tmp_path, kept, arrays)
+    write_index(tmp_path, kept, arrays, overwrite=True)
     assert np.isnan(read_index(tmp_path)[1]["vectors"][0, 0])
     assert json.loads((tmp_path / META).read_text())["arrays"] != meta["arrays"]

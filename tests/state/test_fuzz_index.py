@@ -28,7 +28,7 @@ from damage import (
 )
 from fuzzing import EFFORT
 from l2route.files.hashing import hash_arrays
-from l2route.files.meta import text_of
+from l2route.files.meta import signed
 from l2route.files.patches import Patch
 from l2route.files.storage import LOCK, META, append_patch, read_index
 from l2route.graph.build import GraphOptions, build_graph
@@ -181,7 +181,7 @@ def edit_meta(files: Files, rng: random.Random) -> None:
     meta = json.loads(files[META])
     for _ in range(rng.choice([1, 1, 2, 4])):
         edit_json(meta, rng)
-    files[META] = json.dumps(meta).encode()
+    files[META] = rng.choice([signed(meta), json.dumps(meta).encode()])
 
 
 MUTATIONS: list[Callable[[Files, random.Random], None]] = [
@@ -217,9 +217,7 @@ def agree(files: Files) -> None:
             if array is not None:
                 entry.update(dtype=array.dtype.name, shape=list(array.shape))
                 entry.update(checksum=hash_arrays("", array))
-        files[META] = (
-            text_of(meta, meta["arrays"], patches) if patches else json.dumps(meta).encode()
-        )
+        files[META] = signed(meta)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
 

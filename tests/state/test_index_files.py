@@ -56,10 +56,15 @@ def test_building_is_reproducible(tmp_path: Path) -> None:
 
 
 def test_saving_over_an_index_replaces_it(tmp_path: Path) -> None:
-    """A save replaces the saved index; the path may be a string."""
+    """Another index is replaced only if that is asked for; the path may be a string."""
     first, second = with_everything(), built(metric="ip")
     first.save(str(tmp_path))
-    second.save(str(tmp_path))
+    with pytest.raises(
+        FileExistsError, match="expected a directory without an index"
+    ):
+        second.save(str(tmp_path))
+    assert same_answers(load(tmp_path), first)
+    second.save(str(tmp_path), overwrite=True)
     assert same_answers(load(str(tmp_path)), second)
 
 
@@ -69,10 +74,10 @@ def test_a_mapped_index_outlives_its_files(tmp_path: Path) -> None:
     old, new = with_everything(), built(graph="hnsw")
     old.save(path)
     mapped = load(path, mmap=True)
-    new.save(path)
+    new.save(path, overwrite=True)
     assert same_answers(mapped, old)
     assert same_answers(load(path), new)
-    mapped.save(path)
+    mapped.save(path, overwrite=True)
     assert same_answers(load(path), old)
     shutil.rmtree(path)
     assert same_answers(mapped, old)
@@ -87,8 +92,8 @@ def test_searching_goes_on_while_others_save(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         searches = [pool.submit(mapped.search, QUERIES) for _ in range(40)]
         for _ in range(5):
-            new.save(tmp_path)
-            old.save(tmp_path)
+            new.save(tmp_path, overwrite=True)
+            old.save(tmp_path, overwrite=True)
         assert all(same_results(search.result(), expected) for search in searches)
 
 
@@ -272,8 +277,8 @@ def test_an_index_of_another_schema_says_so(everything: Path, tmp_path: Path) ->
     """The error for an index of another schema names the path and the schema."""
     shutil.copytree(everything, tmp_path / "index")
     meta = json.loads((tmp_path / "index" / META).read_text())
-    (tmp_path / "index" / META).write_text(json.dumps(meta | {"schema": 3}))
-    with pytest.raises(ValueError, match=r"index/meta\.json: expected schema 1 or 2, got 3"):
+    (tmp_path / "index" / META).write_text(json.dumps(meta | {"schema": 4}))
+    with pytest.raises(ValueError, match=r"index/meta\.json: expected schema 1 to 3, got 4"):
         load(tmp_path / "index")
     with pytest.raises(FileNotFoundError, match="expected an index directory"):
         load(tmp_path / "absent")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from l2route import load
+from l2route.files.leases import LEASES
 from l2route.index import RoutingIndex
 from living import Model, answers_after_changes, check_answers, check_structure
 
@@ -92,7 +93,8 @@ def test_a_mapped_index_is_changed_in_memory(tmp_path: Path) -> None:
     one.add(VECTORS[100:120])
     one.delete([0, 1])
     assert len(one) == 118
-    assert {file.name: file.read_bytes() for file in (tmp_path / "index").iterdir()} == before
+    after = {file.name: file.read_bytes() for file in (tmp_path / "index").iterdir()}
+    assert {name: after[name] for name in after if name != LEASES} == before
     assert len(other) == 100
     assert other.search(VECTORS[0], 1, ef=50).ids[0, 0] == 0
     one.save()

@@ -109,15 +109,15 @@ class Living(RuleBasedStateMachine):
     @rule(mmap=st.booleans(), is_whole=st.booleans())
     def save_and_load(self, mmap: bool, is_whole: bool) -> None:
         """Save what changed, or everything elsewhere too, and load it."""
-        self.index.save(self.directory / "index")
+        self.index.save(self.directory / "index", overwrite=self.index.saved_version is None)
         if is_whole:
-            self.index.save(self.directory / "other")
+            self.index.save(self.directory / "other", overwrite=True)
         self.index = load(self.directory / "index", mmap=mmap)
 
     @rule()
     def save(self) -> None:
         """Save what changed."""
-        self.index.save(self.directory / "index")
+        self.index.save(self.directory / "index", overwrite=self.index.saved_version is None)
 
     @rule(way=st.sampled_from(["pickle", "deepcopy", "compact"]))
     def copy(self, way: str) -> None:

@@ -117,7 +117,7 @@ class NamesMachine(RuleBasedStateMachine):
     @rule()
     def save(self) -> None:
         """A save keeps the names."""
-        self.index.save(self.path)
+        self.index.save(self.path, overwrite=True)
         self.saved = dict(self.twin)
 
     @precondition(lambda self: self.saved is not None)
@@ -258,7 +258,8 @@ def test_forged_names_are_refused(tmp_path: Path) -> None:
         path = tmp_path / name
         index.save(path)
         meta, arrays, _ = storage.read_index(path)
-        storage.write_index(path, meta, {**arrays, name: damage(arrays[name])})
+        damaged = {**arrays, name: damage(arrays[name])}
+        storage.write_index(path, meta, damaged, overwrite=True)
         expected = f"{path}: expected an intact index, got .*{message}"
         with pytest.raises(ValueError, match=expected):
             l2route.load(path, verify=False)

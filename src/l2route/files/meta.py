@@ -1,12 +1,13 @@
 """meta.json of an index directory: what it says about the other files.
 
 A meta.json lists the files of the arrays with their checksums, and the patches in the order in
-which they were saved. With patches it has a checksum of itself: a patch that is left out, repeated
-or out of order is noticed.
+which they were saved. It names the journal of later changes, and says what it descends from. It has
+a checksum of itself: a patch that is left out, repeated or out of order is noticed.
 """
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,22 +17,52 @@ import numpy as np
 
 from l2route.files.atomic import open_regular
 from l2route.files.hashing import hash_arrays
+from l2route.files.journal import NAME, Place
 from l2route.files.patches import Layout
 
 META = "meta.json"
 FORMAT = "l2route-index"
-SCHEMA = 1
-"""Of an index without patches. Incremented when older versions would misread an index."""
+SCHEMA = 3
+"""Incremented when older versions would misread an index. Schema 2 has patches, schema 3 a journal
+and what the index descends from."""
 PATCHED_SCHEMA = 2
-"""Of an index with patches, which version 0.1 would ignore."""
+"""The first schema with patches and a checksum of meta.json."""
+ORIGIN = "0" * 16
+"""Epoch and structure of an index of an older schema."""
 MAX_PATCHES = 64
 """Patches of an index before it should be saved whole."""
 MAX_PATCH_SHARE = 0.5
 """Bytes of patches for each byte of the arrays before an index should be saved whole."""
-_OWN_KEYS = {"format", "schema", "arrays", "patches", "checksum"}
+_OWN_KEYS = {"format", "schema", "arrays", "patches", "checksum", "epoch", "structure", "journal"}
+_TOKEN = r"[0-9a-f]{16}"
 
 Entry = Mapping[str, Any]
 """The description of a file in meta.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """What an index in a directory comes from."""
+
+    epoch: str = ORIGIN
+    """Another one after the index was replaced or restored: what was before is not merged."""
+    structure: str = ORIGIN
+    """Another one after any change but those of vectors and names by their ids."""
+
+    def after(self, text: bytes, seen: str, *, is_rebuilt: bool, is_replaced: bool) -> "Descent":
+        """The descent of the next save.
+
+        Args:
+            text: what is saved.
+            seen: the version that it replaces.
+            is_rebuilt: whether more has changed than vectors and names by their ids.
+            is_replaced: whether another index takes its place.
+        """
+        token = token_of(text, seen)
+        return Descent(
+            token if is_replaced else self.epoch,
+            token if is_rebuilt or is_replaced else self.structure,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +78,10 @@ class Saved:
     """The files of the patches, in the order in which they were saved."""
     layouts: Mapping[str, Layout]
     """The arrays with all patches."""
+    descent: Descent
+    """What it comes from."""
+    journal: Place | None
+    """How much of its journal is known; None if an older version saved it, without a journal."""
 
     @property
     def n_base_bytes(self) -> int:
@@ -86,15 +121,28 @@ class Header:
 
 
 def text_of(
-    meta: Mapping[str, Any], entries: Mapping[str, Entry], patches: Sequence[Entry]
+    meta: Mapping[str, Any],
+    entries: Mapping[str, Entry],
+    patches: Sequence[Entry],
+    descent: Descent,
+    journal: str,
 ) -> bytes:
     """The content of meta.json as text."""
     others = {key: value for key, value in meta.items() if key not in _OWN_KEYS}
-    header = {"format": FORMAT, "schema": SCHEMA, **others, "arrays": entries}
-    if patches:
-        header |= {"schema": PATCHED_SCHEMA, "patches": list(patches)}
-        header["checksum"] = _checksum_of(json.loads(json.dumps(header)))
-    return (json.dumps(header, indent=2) + "\n").encode()
+    header = {"format": FORMAT, "schema": SCHEMA, **others}
+    header |= {"epoch": descent.epoch, "structure": descent.structure, "journal": journal}
+    return signed(header | {"arrays": entries, "patches": list(patches)})
+
+
+def signed(header: Mapping[str, Any]) -> bytes:
+    """The content of a meta.json as text, with a checksum of itself."""
+    checksum = _checksum_of(json.loads(json.dumps(header)))
+    return (json.dumps({**header, "checksum": checksum}, indent=2) + "\n").encode()
+
+
+def token_of(text: bytes, seen: str) -> str:
+    """A name for what follows a version: another one for each text and each version before it."""
+    return hash_arrays(seen, np.frombuffer(text, np.uint8))[:16]
 
 
 def _checksum_of(header: Mapping[str, Any]) -> str:
@@ -142,14 +190,26 @@ def read_header(path: Path) -> Header:
     return Header(meta, version_of(text), identity)
 
 
+def descent_of(meta: Mapping[str, Any]) -> Descent:
+    """What the index of a meta.json comes from."""
+    return Descent(meta.get("epoch", ORIGIN), meta.get("structure", ORIGIN))
+
+
+def journal_of(meta: Mapping[str, Any]) -> Place | None:
+    """The begin of the journal of a meta.json; None for an older schema."""
+    return Place.first(meta["journal"]) if "journal" in meta else None
+
+
 def _check_schema(path: Path, meta: Mapping[str, Any]) -> None:
-    """Refuse an unknown schema, and patches that do not fit it or are not those of the save."""
+    """Refuse an unknown schema, and content that does not fit it or is not that of the save."""
     schema, patches = meta.get("schema"), meta.get("patches")
-    if schema not in (SCHEMA, PATCHED_SCHEMA):
-        raise ValueError(f"{path}: expected schema {SCHEMA} or {PATCHED_SCHEMA}, got {schema!r}")
-    if schema == SCHEMA and "patches" in meta:
-        raise ValueError(f"{path}: expected no patches in schema {SCHEMA}, got {patches!r}")
-    if schema == SCHEMA:
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise ValueError(f"{path}: expected schema 1 to {SCHEMA}, got {schema!r}")
+    if schema < SCHEMA and {"epoch", "structure", "journal"} & meta.keys():
+        raise ValueError(f"{path}: expected no journal in schema {schema}, got one")
+    if schema < PATCHED_SCHEMA:
+        if "patches" in meta:
+            raise ValueError(f"{path}: expected no patches in schema {schema}, got {patches!r}")
         return
     try:
         checksum = _checksum_of(meta)
@@ -158,8 +218,12 @@ def _check_schema(path: Path, meta: Mapping[str, Any]) -> None:
     if checksum != meta.get("checksum"):
         got = f"{meta.get('checksum')!r} in it"
         raise ValueError(f"{path}: expected checksum {checksum}, got {got}")
-    if not isinstance(patches, list) or not patches or not all(map(_has_parts, patches)):
+    if not isinstance(patches, list) or not all(map(_has_parts, patches)):
         raise ValueError(f"{path}: expected a list of patches with parts, got {patches!r}")
+    if schema == SCHEMA:
+        for key, pattern in (("epoch", _TOKEN), ("structure", _TOKEN), ("journal", NAME)):
+            if not isinstance(meta.get(key), str) or not re.fullmatch(pattern, meta[key]):
+                raise ValueError(f"{path}: expected {key} as {pattern}, got {meta.get(key)!r}")
 
 
 def _has_parts(patch: object) -> bool:

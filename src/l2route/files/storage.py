@@ -6,8 +6,10 @@ index, after it the new one. Files that meta.json does not name are removed by t
 to one directory exclude each other with a lock on its file `.lock`; loading needs no lock. On a
 file system without locks no file is removed, so that concurrent saves do no harm.
 
+A save states the version that it replaces, and is refused if the directory holds another one.
 `append_patch` saves changed rows only: in one more file, which meta.json lists among the patches of
-its arrays. `write_index` writes arrays whole, without patches.
+its arrays. `write_index` writes arrays whole, without patches. `append_changes` appends to the
+journal that meta.json names. What the journal holds that a save does not know stays in it.
 """
 
 import json
@@ -15,8 +17,8 @@ import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +32,29 @@ from l2route.files.atomic import (
     sync,
 )
 from l2route.files.hashing import hash_arrays
+from l2route.files.journal import (
+    NAME,
+    Changes,
+    Place,
+    ReplacedError,
+    append_record,
+    copy_rest,
+    read_journal,
+)
 from l2route.files.memory import aligned_zeros
 from l2route.files.meta import (
     FORMAT,
     META,
+    Descent,
     Header,
     Saved,
+    descent_of,
     file_names,
+    journal_of,
     read_bytes,
     read_header,
     text_of,
+    token_of,
     version_of,
 )
 from l2route.files.npy import map_npy, write_npy
@@ -74,7 +89,16 @@ class _ArrayFile:
         }
 
 
-def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Saved:
+def write_index(
+    path: Path,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    seen: Saved | None = None,
+    *,
+    is_rebuilt: bool = True,
+    overwrite: bool = False,
+    held: bool | None = None,
+) -> Saved:
     """Write arrays and metadata into a directory, replacing the index in it.
 
     If it fails, the old index stays and no new file is left.
@@ -84,77 +108,181 @@ def write_index(path: Path, meta: Mapping[str, Any], arrays: Mapping[str, NDArra
         meta: what meta.json shall contain beside the arrays; keys of the format are left out, so
             that what was read can be written.
         arrays: arrays by name.
+        seen: what the directory holds; None if it holds no index. If it holds another one, a
+            StaleError or a FileExistsError says so.
+        is_rebuilt: whether more has changed than vectors and names by their ids.
+        overwrite: whether any index may be replaced; changes that others made of it are given up.
+        held: what `exclusive` gave the caller; None if it has not locked the directory.
     """
     check_target(path)
     files = {name: _file_of(name, array) for name, array in arrays.items()}
     entries = {name: file.described() for name, file in files.items()}
-    text = text_of(meta, entries, ())
     layouts = {name: Layout.of(array) for name, array in arrays.items()}
-    saved = Saved(path.absolute(), version_of(text), entries, (), layouts)
     make_directory(path)
-    with _alone(path, saved.file_names()):
-        _write_files(path, files.values(), text)
-    return saved
+    with _lock(path, held) as is_alone:
+        is_new = overwrite or seen is None
+        if not is_new:
+            assert seen is not None
+            _check_current(seen)
+        elif not overwrite:
+            _check_is_free(path)
+        after = Saved(path.absolute(), "", entries, (), layouts, Descent(), None)
+        content = text_of(meta, entries, (), after.descent, "")
+        before = version_at(path) or ""
+        descent = after.descent if seen is None else seen.descent
+        descent = descent.after(content, before, is_rebuilt=is_rebuilt, is_replaced=is_new)
+        known = None if is_new or seen is None else seen.journal
+        return _commit(replace(after, descent=descent), meta, files.values(), known, is_alone)
 
 
-def append_patch(saved: Saved, meta: Mapping[str, Any], patch: Patch) -> Saved:
+def append_patch(
+    saved: Saved, meta: Mapping[str, Any], patch: Patch, *, held: bool | None = None
+) -> Saved:
     """Save changed rows beside the arrays that are saved already.
 
     If it fails, the old index stays and no new file is left. If the directory does not hold the
-    index `saved` any more, a StaleError says so: the index has to be saved whole.
+    index `saved` any more, a StaleError says so.
 
     Args:
         saved: what the directory holds, as the last save or load returned it.
         meta: as for `write_index`; replaces the old metadata.
         patch: the rows that differ from the saved ones.
+        held: as for `write_index`.
     """
     packed, parts = pack(patch, saved.layouts)
     file = _file_of("patch", packed)
     new = [(file, {**file.described(), "parts": parts})] if parts else []
     patches = (*saved.patches, *(entry for _, entry in new))
-    text = text_of(meta, saved.entries, patches)
-    layouts = _resized(saved.layouts, parts)
-    after = Saved(saved.path, version_of(text), saved.entries, patches, layouts)
+    after = replace(saved, patches=patches, layouts=_resized(saved.layouts, parts))
     _check_current(saved)  # before a lock file is made in a directory that is not an index
     try:
-        with _alone(saved.path, after.file_names(), saved):
-            _write_files(saved.path, [file for file, _ in new], text)
+        with _lock(saved.path, held) as is_alone:
+            _check_current(saved)
+            return _commit(after, meta, [file for file, _ in new], saved.journal, is_alone)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StaleError(f"{saved.path}: expected the index saved last, got {error}") from error
-    return after
+
+
+def renew(saved: Saved) -> Saved:
+    """Give what a directory holds another version, which a late writer of the old one notices."""
+    with exclusive(saved.path) as is_alone:
+        _check_current(saved)
+        meta = read_header(saved.path / META).meta
+        return _commit(saved, meta, (), saved.journal, is_alone)
+
+
+def append_changes(saved: Saved, changes: Changes, *, held: bool | None = None) -> Saved:
+    """Append changes to the journal of an index; when it returns, they survive a crash.
+
+    If the directory does not hold the index `saved` with all of its journal, a StaleError says so.
+    """
+    assert saved.journal is not None
+    with _lock(saved.path, held):
+        _check_current(saved)
+        try:
+            return replace(saved, journal=append_record(saved.path, saved.journal, changes))
+        except ReplacedError as error:
+            raise StaleError(str(error)) from error
+
+
+def changes_since(saved: Saved) -> tuple[list[Changes], Saved]:
+    """The changes of the journal that are not known, and what the directory then holds.
+
+    If the directory does not hold the index `saved` any more, a StaleError says so.
+    """
+    if saved.journal is None:
+        _check_current(saved, has_files=False)
+        return [], saved
+    try:
+        found, journal = read_journal(saved.path, saved.journal)
+    except ReplacedError as error:
+        _check_current(saved, has_files=False)
+        if not saved.journal.end:
+            raise  # it is damaged: to read it again would not help
+        raise StaleError(str(error)) from error
+    _check_current(saved, has_files=False)  # a journal goes when another save takes its place
+    return found, replace(saved, journal=journal)
+
+
+def is_behind(saved: Saved) -> bool:
+    """Whether the directory holds another save, or changes that are not known."""
+    if version_at(saved.path) is None:
+        return False  # no index that could be loaded; a save makes one
+    try:
+        return bool(changes_since(saved)[0])
+    except StaleError:
+        return True
 
 
 @contextmanager
-def _alone(path: Path, needed: set[str], current: Saved | None = None) -> Iterator[None]:
-    """Exclude other saves, and remove files that no meta.json names, where there are locks.
-
-    Args:
-        path: the directory of the index.
-        needed: names of the files of the new index.
-        current: what the directory has to hold.
-    """
+def exclusive(path: Path) -> Iterator[bool]:
+    """Exclude other saves to a directory, which exists; yield whether there are locks."""
     with locked(path / LOCK, LOCK_SECONDS) as is_alone:
-        if current is not None:
-            _check_current(current)
-        if is_alone:
-            with _tidying(path, needed):
-                yield
-        else:
+        if not is_alone:
             message = f"{path}: expected a file system with locks, got none: old files are kept"
             warnings.warn(message, stacklevel=4)
-            yield
+        yield is_alone
 
 
-def _check_current(saved: Saved) -> None:
-    """Refuse a directory that does not hold this index."""
-    expected = f"{saved.path}: expected the index saved last, got"
+def _lock(path: Path, held: bool | None) -> AbstractContextManager[bool]:
+    """The lock of a directory, unless the caller holds it."""
+    return exclusive(path) if held is None else nullcontext(held)
+
+
+def _commit(
+    after: Saved,
+    meta: Mapping[str, Any],
+    files: Iterable[_ArrayFile],
+    known: Place | None,
+    is_alone: bool,
+) -> Saved:
+    """Write files and a new meta.json; the lock is held.
+
+    Args:
+        after: what the directory shall hold; its version and journal are those before.
+        meta: what meta.json shall contain beside that.
+        files: files that may be missing.
+        known: how much of the journal is in these files; None for all that there is.
+        is_alone: whether other saves are excluded; otherwise no file is removed.
+    """
+    path, before = after.path, version_at(after.path) or ""
+    content = text_of(meta, after.entries, after.patches, after.descent, "")
+    name = f"journal.{token_of(content, before)}.log"
+    text = text_of(meta, after.entries, after.patches, after.descent, name)
+    after = replace(after, version=version_of(text), journal=Place.first(name))
+    with _tidying(path, after.file_names() | {name}) if is_alone else nullcontext():
+        if known is not None:
+            copy_rest(path, known, path / name)
+        _write_files(path, files, text)
+    return after
+
+
+def version_at(path: Path) -> str | None:
+    """The version of the index in a directory; None if there is none, "damaged" if unreadable."""
     try:
-        version = version_of(read_bytes(saved.path / META))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise StaleError(f"{expected} no {META}") from None
+        return version_of(read_bytes(path / META))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError):
+        return "damaged"
+
+
+def _check_is_free(path: Path) -> None:
+    """Refuse a directory with an index."""
+    if version_at(path) is not None:
+        expected = f"{path}: expected a directory without an index, or overwrite"
+        raise FileExistsError(f"{expected}, got an index that this one does not come from")
+
+
+def _check_current(saved: Saved, *, has_files: bool = True) -> None:
+    """Refuse a directory that does not hold this index."""
+    expected = f"{saved.path}: expected version {saved.version[:16]} of the index, got"
+    version = version_at(saved.path)
+    if version is None:
+        raise StaleError(f"{expected} no {META}")
     if version != saved.version:
-        raise StaleError(f"{expected} another one")
-    for name in sorted(saved.file_names()):
+        raise StaleError(f"{expected} {version[:16]}")
+    for name in sorted(saved.file_names()) if has_files else ():
         if not (saved.path / name).is_file():
             raise StaleError(f"{expected} no {name}")
 
@@ -231,7 +359,7 @@ def _named_files(directory: Path) -> set[str] | None:
     """Files that meta.json names; an empty set without a meta.json, None if it is damaged."""
     try:
         meta = read_header(directory / META).meta
-        return file_names(meta["arrays"], meta.get("patches", ()))
+        return file_names(meta["arrays"], meta.get("patches", ())) | {meta.get("journal", META)}
     except FileNotFoundError:
         return set()
     except (ValueError, TypeError, LookupError, OSError):
@@ -248,7 +376,7 @@ def _remove_strays(directory: Path, used: set[str]) -> None:
 def _is_ours(file: Path) -> bool:
     """Whether a file has a name that saves use for arrays or temporary files."""
     by_name = (
-        re.fullmatch(_ARRAY_NAME, file.name)
+        re.fullmatch(rf"{_ARRAY_NAME}|{NAME}", file.name)
         or is_partial(file.name, of=rf"meta\.json|{_ARRAY_NAME}")
         or re.fullmatch(r"(\w+\.[0-9a-f]{16}|meta)\.partial", file.name)  # by version 0.1
     )
@@ -314,7 +442,9 @@ def _read_content(
         name: _patched(array, changes[name], layouts[name].shape, mmap=mmap)
         for name, array in arrays.items()
     }
-    return patched, Saved(path.absolute(), header.version, entries, patches, layouts)
+    descent, journal = descent_of(header.meta), journal_of(header.meta)
+    place = path.absolute()
+    return patched, Saved(place, header.version, entries, patches, layouts, descent, journal)
 
 
 def _patched(

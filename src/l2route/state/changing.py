@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from l2route.data.labels import Labels, checked_names
 from l2route.data.vectors import as_array, check_lengths, check_vectors, normalize
+from l2route.files.leases import lease_ids
+from l2route.files.meta import Saved
 from l2route.files.progress import Progress, ignore
 from l2route.search.base import BaseVectors
 from l2route.search.codes import check_half
@@ -55,7 +57,8 @@ class Changing:
         Args:
             vectors: [n, dim], or one vector [dim].
             ids: their ids [n], distinct int64 other than −1 that the index does not have. Default:
-                the numbers that follow the largest id so far.
+                the numbers that follow the largest id so far, and that no other process which has
+                loaded the index has chosen so.
             names: their names [n], for `names`; None for one without a name.
             n_threads: threads; 0 for all cores. The index is the same for any number.
             progress: called with vectors inserted and in total, after all checks.
@@ -73,7 +76,8 @@ class Changing:
             return np.zeros(0, dtype=np.int64)
         self._check_encodes()
         with self._current.living(len(rows)) as living:
-            chosen = _new_ids(living, given, len(rows))
+            chosen = _new_ids(living, given, len(rows), self._current.saved)
+            self._current.touch(chosen)
             with _naming(self._current.state.names, chosen, texts):
                 living.insert(rows, chosen, replaces=False, n_threads=threads, progress=shown)
         return chosen
@@ -88,7 +92,9 @@ class Changing:
         if not len(wanted):
             return
         with self._current.living() as living:
-            living.delete(_slots_of(living, wanted))
+            slots = _slots_of(living, wanted)
+            self._current.touch(wanted)
+            living.delete(slots)
             self._current.state.names.remove(wanted)
 
     def update(
@@ -124,6 +130,7 @@ class Changing:
             is_new = living.differ(_slots_of(living, wanted), rows)
             if is_new.any():
                 rows, wanted = rows[is_new], wanted[is_new]
+                self._current.touch(wanted)
                 living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
 
     @property
@@ -148,6 +155,7 @@ class Changing:
             unknown = ids[state.slots_of(ids) < 0] if len(ids) else ids
             if len(unknown):
                 raise ValueError(f"expected ids of the index, got {named(unknown)}")
+            self._current.touch(ids)
             state.names.add([name for _, name in pairs], ids)
 
     def _check_encodes(self) -> None:
@@ -263,14 +271,21 @@ def _slots_of(living: Living, ids: Ids) -> NDArray[np.int32]:
     return slots
 
 
-def _new_ids(living: Living, ids: Ids | None, n: int) -> Ids:
-    """Ids for n new vectors; refuses those that the index has."""
+def _new_ids(living: Living, ids: Ids | None, n: int, saved: Saved | None) -> Ids:
+    """Ids for n new vectors; refuses those that the index has.
+
+    Ids that nobody chose are leased from the directory of the index, so that no other process that
+    has loaded it chooses them too.
+    """
     counts = living.counts
     if ids is None:
-        if counts.next_id + n - 1 > MAX_ID:
-            got = f"none, and {counts.next_id + n - 1} would be next"
+        first = counts.next_id
+        if saved is not None:
+            first = lease_ids(saved.path, first, n)
+        if first + n - 1 > MAX_ID:
+            got = f"none, and {first + n - 1} would be next"
             raise ValueError(f"expected ids of at most {MAX_ID}, got {got}")
-        ids = np.arange(counts.next_id, counts.next_id + n, dtype=np.int64)
+        ids = np.arange(first, first + n, dtype=np.int64)
     slots = living.store.slots_of(ids)
     if (slots >= 0).any():
         raise ValueError(f"expected ids that the index does not have, got {named(ids[slots >= 0])}")

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import index as index_of
+from pathlib import Path
 from threading import Lock, get_ident
 from typing import NamedTuple, Self
 from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
 
 from l2route.files.meta import Saved
 from l2route.search.calibrate import calibrate
@@ -41,6 +45,27 @@ class Mark(NamedTuple):
         return cls(tuple(map(ref, state.searchers.values())), counts, state.validation)
 
 
+@dataclass(slots=True)
+class Unsaved:
+    """What has changed in memory since the directory of an index was last read or written."""
+
+    touched: list[NDArray[np.int64]] = field(default_factory=list)
+    """Ids that were added, updated, deleted or named; an id may be there several times."""
+    is_rebuilt: bool = False
+    """Whether the state was replaced: learned, refined, compressed, …"""
+    is_relabelled: bool = False
+    """Whether vectors got other ids: an id then stands for another vector than in the directory."""
+
+    def __bool__(self) -> bool:
+        return bool(self.touched) or self.is_rebuilt
+
+    def ids(self) -> NDArray[np.int64]:
+        """The ids that were touched, ascending."""
+        if len(self.touched) > 1:
+            self.touched = [np.unique(np.concatenate(self.touched))]
+        return np.unique(self.touched[0]) if self.touched else np.zeros(0, np.int64)
+
+
 class Current:
     """The current state of an index: read at any time, replaced as a whole or changed in place.
 
@@ -48,10 +73,14 @@ class Current:
     the state or after it. Changes run one after another.
     """
 
-    def __init__(self, state: IndexState, saved: Saved | None = None) -> None:
+    def __init__(
+        self, state: IndexState, saved: Saved | None = None, *, is_mapped: bool = False
+    ) -> None:
         self.recent_plans: dict[object, object] = {}  # by arguments; see `recent_plan`
-        self.state = state
+        self.state, self.is_mapped = state, is_mapped
         self.saved, self._saved_mark = saved, Mark.of(state)  # what a directory holds
+        self.seen: dict[Path, Saved] = {}  # what the directories of earlier saves held
+        self.unsaved = Unsaved()
         self.renew_locks()
         renew_in_children(self)
         self._dense: tuple[Living, int, IndexState] | None = None  # the last snapshot
@@ -117,12 +146,21 @@ class Current:
         The first time, the index is copied into such buffers.
         """
         with self.alone():
-            state = self.state
-            if state.living is None:
-                before, state = state, living_state(state)
-                self._hand_over(before, state)
-            assert state.living is not None
-            yield self._with_room(state, state.living, n_more)
+            yield self.opened(n_more)
+
+    def opened(self, n_more: int = 0) -> Living:
+        """The buffers that `living` yields; the lock of changes is held."""
+        state = self.state
+        if state.living is None:
+            before, state = state, living_state(state)
+            self._hand_over(before, state)
+        assert state.living is not None
+        return self._with_room(state, state.living, n_more)
+
+    def touch(self, ids: NDArray[np.int64]) -> None:
+        """Note ids that are about to be changed, if the index has a directory."""
+        if self.saved is not None and len(ids):
+            self.unsaved.touched.append(ids)
 
     def _with_room(self, state: IndexState, living: Living, n_more: int) -> Living:
         if n_more:
@@ -163,7 +201,16 @@ class Current:
 
     def note_saved(self, state: IndexState, saved: Saved) -> None:
         """Keep what a directory holds since this state was saved there."""
+        if self.saved is not None:
+            self.seen[self.saved.path] = self.saved
         self.saved, self._saved_mark = saved, Mark.of(state)
+
+    def adopt(self, state: IndexState, saved: Saved) -> None:
+        """Take the state that a directory holds in place of this one."""
+        with self._swap:
+            self.state = state
+        self.note_saved(state, saved)
+        self._dense = None
 
     def _snapshot(self) -> IndexState:
         state = self.state
@@ -189,6 +236,7 @@ class Current:
 
     def swap(self, before: IndexState, after: IndexState) -> None:
         """Replace the state `before` by `after`, and add settings that were measured meanwhile."""
+        self.unsaved.is_rebuilt = True
         with self._swap:
             self.state = after.with_settings_of(self.state, before)
 

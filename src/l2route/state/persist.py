@@ -38,14 +38,24 @@ DAMAGED = (KeyError, TypeError, AttributeError, ValueError, OverflowError)
 """Errors that a damaged or forged directory can cause."""
 
 
-def write_state(path: Path, state: IndexState) -> Saved:
+def write_state(
+    path: Path,
+    state: IndexState,
+    seen: Saved | None = None,
+    *,
+    is_rebuilt: bool = True,
+    overwrite: bool = False,
+    held: bool | None = None,
+) -> Saved:
     """Write a state into a directory; if that is interrupted, the index there stays readable.
 
-    A state with values that `read_state` would refuse is refused before anything is written.
+    A state with values that `read_state` would refuse is refused before anything is written. Other
+    arguments are those of `write_index`.
     """
     arrays = arrays_of(state)
     check_values(state, arrays)
-    return write_index(path, meta_of(state), arrays)
+    how = {"is_rebuilt": is_rebuilt, "overwrite": overwrite}
+    return write_index(path, meta_of(state), arrays, seen, held=held, **how)
 
 
 def read_state(path: Path, *, mmap: bool = False, verify: bool = True) -> tuple[IndexState, Saved]:

@@ -222,6 +222,10 @@ class IndexState:
             drifts={name: drift for name, drift in self.drifts.items() if name in kept},
         )
 
+    def with_measured(self, other: IndexState) -> IndexState:
+        """Add the settings that were measured on an index of the same structure."""
+        return replace(self, settings={**other.settings, **self.settings})
+
     def rule_of(self, setting: Setting) -> _core.StopRule | None:
         """The learned rule by which a setting ends walks without a filter, if there is one."""
         rule = self.rules.get((setting.space, setting.k))
