@@ -12,6 +12,7 @@ from l2route.data.vectors import check_metric
 from l2route.explain.explaining import Explaining
 from l2route.extras import install
 from l2route.files.progress import Progress
+from l2route.files.snapshots import Snapshot, list_snapshots, restore_snapshot, take_snapshot
 from l2route.files.storage import is_behind
 from l2route.graph.build import (
     DEGREE,
@@ -345,10 +346,44 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         Returns:
             Whether there was something.
         """
+        assert self._directory
         with self._current.alone():
-            if self._current.saved is None:
-                raise ValueError("expected an index that was saved or loaded, got another one")
             return catch_up(self._current, gives_way=discard, n_threads=n_threads)
+
+    def snapshot(self, name: str | None = None, *, keep: int | None = None) -> Snapshot:
+        """Save the index, and keep it as it is now under a name.
+
+        The snapshot is the directory `snapshots/NAME` in that of the index. It is an index itself,
+        never changes, and shares its files with the index as hard links.
+
+        Args:
+            name: letters, digits, `_`, `-` and `.`; by default the time.
+            keep: number of snapshots to keep, this one included; the oldest of the others are
+                removed. None for all.
+        """
+        self.save()
+        return take_snapshot(self._directory, name, keep)
+
+    def restore(self, name: str) -> None:
+        """Make the index, in memory and in its directory, what a snapshot is.
+
+        Whatever it was is gone, with all changes since the snapshot, unless another snapshot has
+        it. Servers of the directory follow; other processes get a
+        `l2route.files.storage.StaleError` when they save changes of what it was before.
+        """
+        restore_snapshot(self._directory, name)
+        self.refresh(discard=True)
+
+    def versions(self) -> list[Snapshot]:
+        """The snapshots of the index, oldest first."""
+        return list_snapshots(self._directory)
+
+    @property
+    def _directory(self) -> Path:
+        saved = self._current.saved
+        if saved is None:
+            raise ValueError("expected an index that was saved or loaded, got another one")
+        return saved.path
 
     @property
     def is_behind(self) -> bool:

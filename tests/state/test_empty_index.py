@@ -94,7 +94,9 @@ NEEDS_VECTORS: dict[str, Callable[[RoutingIndex], Any]] = {
 }
 """What cannot be done without vectors."""
 
-ELSEWHERE = {"build", "commit", "empty", "recall_curve", "refresh", "save", "setting"}
+ELSEWHERE = {"build", "commit", "empty", "recall_curve"} | {
+    *("refresh", "restore", "save", "setting", "snapshot", "versions")
+}
 """Names with tests of their own, here or elsewhere."""
 
 

@@ -131,8 +131,8 @@ def write_index(
         before = version_at(path) or ""
         descent = after.descent if seen is None else seen.descent
         descent = descent.after(content, before, is_rebuilt=is_rebuilt, is_replaced=is_new)
-        known = None if is_new or seen is None else seen.journal
-        return _commit(replace(after, descent=descent), meta, files.values(), known, is_alone)
+        rest = None if is_new or seen is None else _rest(seen)
+        return _commit(replace(after, descent=descent), meta, files.values(), rest, is_alone)
 
 
 def append_patch(
@@ -158,7 +158,7 @@ def append_patch(
     try:
         with _lock(saved.path, held) as is_alone:
             _check_current(saved)
-            return _commit(after, meta, [file for file, _ in new], saved.journal, is_alone)
+            return _commit(after, meta, [file for file, _ in new], _rest(saved), is_alone)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StaleError(f"{saved.path}: expected the index saved last, got {error}") from error
 
@@ -168,7 +168,22 @@ def renew(saved: Saved) -> Saved:
     with exclusive(saved.path) as is_alone:
         _check_current(saved)
         meta = read_header(saved.path / META).meta
-        return _commit(saved, meta, (), saved.journal, is_alone)
+        return _commit(saved, meta, (), _rest(saved), is_alone)
+
+
+def replace_by(kept: Saved, source: Path, held: bool) -> Saved:
+    """Make a directory hold another index, whose arrays are there already.
+
+    Args:
+        kept: the index, its path that of the directory.
+        source: the directory of its meta.json and journal.
+        held: what `exclusive` gave the caller.
+    """
+    meta, before = read_header(source / META).meta, version_at(kept.path) or ""
+    text = read_bytes(source / META)
+    descent = kept.descent.after(text, before, is_rebuilt=True, is_replaced=True)
+    rest = None if kept.journal is None else (source, kept.journal)
+    return _commit(replace(kept, descent=descent), meta, (), rest, held)
 
 
 def append_changes(saved: Saved, changes: Changes, *, held: bool | None = None) -> Saved:
@@ -233,7 +248,7 @@ def _commit(
     after: Saved,
     meta: Mapping[str, Any],
     files: Iterable[_ArrayFile],
-    known: Place | None,
+    rest: tuple[Path, Place] | None,
     is_alone: bool,
 ) -> Saved:
     """Write files and a new meta.json; the lock is held.
@@ -242,7 +257,7 @@ def _commit(
         after: what the directory shall hold; its version and journal are those before.
         meta: what meta.json shall contain beside that.
         files: files that may be missing.
-        known: how much of the journal is in these files; None for all that there is.
+        rest: the directory of a journal, and how much of it is in these files; None for all.
         is_alone: whether other saves are excluded; otherwise no file is removed.
     """
     path, before = after.path, version_at(after.path) or ""
@@ -251,10 +266,14 @@ def _commit(
     text = text_of(meta, after.entries, after.patches, after.descent, name)
     after = replace(after, version=version_of(text), journal=Place.first(name))
     with _tidying(path, after.file_names() | {name}) if is_alone else nullcontext():
-        if known is not None:
-            copy_rest(path, known, path / name)
+        if rest is not None:
+            copy_rest(*rest, path / name)
         _write_files(path, files, text)
     return after
+
+
+def _rest(saved: Saved) -> tuple[Path, Place] | None:
+    return None if saved.journal is None else (saved.path, saved.journal)
 
 
 def version_at(path: Path) -> str | None:
