@@ -392,6 +392,12 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         return saved is not None and is_behind(saved)
 
     @property
+    def n_journal_bytes(self) -> int:
+        """Bytes of changes in the journal, which `load` makes again and `save` empties."""
+        saved = self._current.saved
+        return 0 if saved is None or saved.journal is None else saved.journal.end
+
+    @property
     def has_unsaved(self) -> bool:
         """Whether there is something that neither `save` nor `commit` has written."""
         return self._current.saved is None or bool(self._current.unsaved)

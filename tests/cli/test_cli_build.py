@@ -28,7 +28,7 @@ def test_other_libraries_graphs(workdir: Path, run: Run) -> None:
         code, out, _ = run(f"build {source} -o {library}.l2r --json")
         assert code == 0
         assert json.loads(out)["graph"]["n_layers"] > 0
-        code, out, _ = run(f"build {source} -o flat.l2r --entry 7 --json")
+        code, out, _ = run(f"build {source} -o flat.l2r --entry 7 --json --force")
         assert code == 0
         assert json.loads(out)["graph"]["entries"] == [7]
 
@@ -98,7 +98,9 @@ def test_build_with_queries_is_ready_to_serve(workdir: Path, run: Run) -> None:
     assert kept == facts["setting"]
     code, _, err = run("search served.l2r --queries data.npz:query -k 5 --recall 0.9")
     assert (code, err) == (0, "")
-    code, out, _ = run(line)
+    code, _, err = run(line)
+    assert (code, "expected a directory without an index" in err) == (2, True)
+    code, out, _ = run(f"{line} --force")
     assert code == 0
     assert "recall@5 of 0.9" in out
     assert "bytes/vector" in out

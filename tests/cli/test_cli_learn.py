@@ -55,7 +55,7 @@ def test_learn_for_several_budgets(workdir: Path, run: Run) -> None:
     goals = [(each["goal"]["budget"], each["goal"]["k"]) for each in reached]
     assert goals == [(20, 1), (20, 5), (40, 1), (40, 5), (80, 1), (80, 5)]
     assert [each["goal"]["rerank"] for each in reached] == [8] * 6
-    code, out, _ = run(line)
+    code, out, _ = run(f"{line} --force")
     assert code == 0
     assert out.startswith("recall@1 of ")
     assert all(f"at {budget}" in out for budget in (128, 256, 512))

@@ -44,7 +44,7 @@ def test_the_report_follows_changes(workdir: Path, run: Run) -> None:
     assert run(SERVED)[0] == 0
     assert run("add served.l2r new.npy")[0] == 0
     assert run("report served.l2r -o picture.svg")[0] == 0
-    assert run(BUILD.replace("words.l2r", "served.l2r"))[0] == 0
+    assert run(BUILD.replace("words.l2r", "served.l2r --force"))[0] == 0
     code, _, err = run("report served.l2r")
     assert code == 2
     assert "expected an index made by l2route.build, got one without a report" in err

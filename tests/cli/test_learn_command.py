@@ -13,7 +13,7 @@ from l2route.cli.fields import descriptions
 from l2route.cli.learn import OFFERED
 from l2route.training.options import LearnOptions
 
-OWN = {"index", "queries", "neighbors", "checkpoint", "log", "cache", "out", "as_json"}
+OWN = {"index", "queries", "neighbors", "checkpoint", "log", "cache", "out", "force"} | {"as_json"}
 """Parameters of the command that are not fields of `LearnOptions`."""
 
 

@@ -128,18 +128,21 @@ def test_a_refused_change_changes_nothing(
     assert client.post(f"{route}?x=1", json=body).status_code == 422
 
 
-def test_saves_that_are_put_off(path: Path) -> None:
-    """With `save_seconds`, changes are saved later, by POST /save, and at the end."""
+def test_the_journal_has_what_is_not_saved(path: Path) -> None:
+    """Changes are in the journal at once, and in the index by POST /save, and at the end."""
     with client_of(path, ServeOptions(save_seconds=3600)) as client:
         added = client.post("/add", json={"vectors": QUERIES[:1].tolist()}).json()
-        assert added["saved"] is False
-        assert client.get("/info").json()["unsaved_changes"] is True
-        assert 300 not in load(path)
+        assert added["saved"] is True
+        assert client.get("/info").json()["unsaved_changes"] is False
+        assert 300 in load(path)
+        assert load(path).n_journal_bytes
         assert client.post("/save").json() == {"n_vectors": 301}
         assert 300 in load(path)
+        assert not load(path).n_journal_bytes
         client.post("/add", json={"vectors": QUERIES[:1].tolist()})
-        assert 301 not in load(path)
+        assert load(path).n_journal_bytes
     assert 301 in load(path)
+    assert not load(path).n_journal_bytes
 
 
 def test_labels_are_kept_with_vectors(path: Path) -> None:
@@ -148,6 +151,7 @@ def test_labels_are_kept_with_vectors(path: Path) -> None:
     with client_of(path, labels=given) as client:
         body = {"vectors": (QUERIES[:2] + 9).tolist(), "labels": ["new", "newer"]}
         assert client.post("/add", json=body).status_code == 200
+        assert client.post("/save").status_code == 200
         assert load(path).names.names([300, 301, 5, 350]) == ["new", "newer", "vector 5", None]
         client.post("/delete", json={"ids": [301, 5]})
         assert load(path).names.names([300, 301, 5]) == ["new", None, None]

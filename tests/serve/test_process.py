@@ -193,7 +193,7 @@ def test_newer_saves_are_served_without_a_dropped_request(path: Path) -> None:
             thread.start()
         for n in range(3):
             index = RoutingIndex.build(VECTORS[: 100 + n], degree=8, ef_construction=40)
-            index.save(path)
+            index.save(path, overwrite=True)
             until(lambda n=n: server.client.get("/info").json()["n_vectors"] == 100 + n)  # type: ignore[misc]
         is_over.set()
         for thread in threads:
@@ -206,7 +206,7 @@ def test_newer_saves_are_served_without_a_dropped_request(path: Path) -> None:
 def test_without_reload_the_old_index_is_served(path: Path) -> None:
     """With --no-reload a newer save is served when POST /reload asks for it."""
     with server_of(path, "--no-reload", "--reload-seconds", "0.05") as server:
-        RoutingIndex.build(VECTORS[:50], degree=8).save(path)
+        RoutingIndex.build(VECTORS[:50], degree=8).save(path, overwrite=True)
         time.sleep(0.3)
         assert server.client.get("/info").json()["n_vectors"] == 300
         refused = server.client.post("/delete", json={"ids": [1]})

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from l2route.files.storage import StaleError
 from l2route.index import load
 from l2route.serve.batcher import ClosedError, QueueFullError
 from l2route.serve.served import Served
-from l2route.serve.writer import StaleError, UnsavedError, Writer
+from l2route.serve.troubles import Troubles
+from l2route.serve.writer import UnsavedError, Writer
 from serving import QUERIES, saved_index
 
 FAILURES: list[str] = []
@@ -27,20 +29,27 @@ def path(tmp_path: Path) -> Path:
 
 
 class Counted:
-    """An index that is served, whose saves are counted and may fail."""
+    """An index that is served, whose commits and saves are counted and may fail."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.served, self.n_saves = Served(path), 0
-        save = self.served.save
+        self.served, self.n_commits, self.n_saves = Served(path), 0, 0
+        commit, save = self.served.commit, self.served.save
 
-        def counted() -> None:
+        def committed(**how: Any) -> None:
+            self.n_commits += 1
+            if self.error is not None:
+                raise self.error
+            commit(**how)
+
+        def saved(**how: Any) -> None:
             self.n_saves += 1
             if self.error is not None:
                 raise self.error
-            save()
+            save(**how)
 
-        self.error: OSError | None = None
-        monkeypatch.setattr(self.served, "save", counted)
+        self.error: Exception | None = None
+        monkeypatch.setattr(self.served, "commit", committed)
+        monkeypatch.setattr(self.served, "save", saved)
 
     def adding(self, vector: Any) -> Callable[[], Any]:
         """A change that adds a vector."""
@@ -49,8 +58,8 @@ class Counted:
 
 def writer_of(served: Served, **options: Any) -> Writer:
     """A writer with options of tests."""
-    chosen = {"max_queue": 100, "save_seconds": 0.0, "follows": True} | options
-    return Writer(served, **chosen, on_failure=FAILURES.append)
+    chosen = {"max_queue": 100, "save_seconds": 60.0, "follows": True} | options
+    return Writer(served, **chosen, troubles=Troubles(FAILURES.append))
 
 
 def run(writer: Writer, test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -75,7 +84,7 @@ async def hold(writer: Writer) -> threading.Event:
 
 
 def test_changes_that_wait_are_saved_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Changes that wait together share a save, which is done when they are acknowledged."""
+    """Changes that wait together share a write, which is done when they are acknowledged."""
     counted = Counted(path, monkeypatch)
     writer = writer_of(counted.served)
 
@@ -88,7 +97,7 @@ def test_changes_that_wait_are_saved_once(path: Path, monkeypatch: pytest.Monkey
         assert set(added) <= set(load(path))
 
     run(writer, test)
-    assert counted.n_saves == 1
+    assert counted.n_commits == 1
 
 
 def test_a_refused_change_leaves_the_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +118,7 @@ def test_a_refused_change_leaves_the_others(path: Path, monkeypatch: pytest.Monk
         assert {5, 6, 7} & set(load(path)) == {6}
 
     run(writer, test)
-    assert counted.n_saves == 1
+    assert counted.n_commits == 1
 
 
 def test_changes_that_cannot_be_saved_are_not_acknowledged(
@@ -151,21 +160,24 @@ def test_a_change_that_waits_too_long_is_not_made(
         assert len(counted.served.index) == 300
 
     run(writer, test)
-    assert counted.n_saves == 0
+    assert counted.n_commits == 0
 
 
 def test_saves_come_by_the_clock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `save_seconds` changes are acknowledged first and saved in the background."""
+    """Changes are in the journal at once; the index is saved in the background, and at the end."""
     counted = Counted(path, monkeypatch)
     writer = writer_of(counted.served, save_seconds=0.3)
 
     async def test() -> None:
         await writer.change(counted.adding(QUERIES[0]), 20)
-        assert counted.served.has_changes
+        assert not counted.served.has_changes
+        assert load(path).n_journal_bytes
+        assert 300 in load(path)
         for _ in range(200):
-            if 300 in load(path):
+            if not load(path).n_journal_bytes:
                 break
             await asyncio.sleep(0.05)
+        assert not load(path).n_journal_bytes
         assert 300 in load(path)
         await asyncio.sleep(0.7)
         n_saves = counted.n_saves
@@ -173,7 +185,8 @@ def test_saves_come_by_the_clock(path: Path, monkeypatch: pytest.MonkeyPatch) ->
         await writer.change(counted.adding(QUERIES[1]), 20)
 
     run(writer, test)
-    assert 301 in load(path)  # saved at the end
+    assert 301 in load(path)
+    assert not load(path).n_journal_bytes
 
 
 def test_a_full_queue_and_the_end_refuse(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,7 @@ ANSWERS: dict[str, Callable[[RoutingIndex], object]] = {
     "keep": lambda index: index.keep(Setting("original", 10, 0.9, 0, 1.0, ef=10)) is None,
     "labels": lambda index: index.labels is None,
     "n_bytes": lambda index: index.n_bytes > 0,
+    "n_journal_bytes": lambda index: index.n_journal_bytes == 0,
     "name": lambda index: index.name(Labels()) is None,
     "build_record": lambda index: index.build_record is None,
     "names": lambda index: list(index.names) == [],

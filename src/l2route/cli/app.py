@@ -21,6 +21,7 @@ from l2route.cli.maintain import calibrate, compress, info, refine, renumber
 from l2route.cli.query import evaluate, search
 from l2route.cli.report import report
 from l2route.cli.serve import serve
+from l2route.cli.snapshots import restore, snapshot, versions
 from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.runners import BuildError
 
@@ -67,6 +68,9 @@ for command in (
     compress,
     calibrate,
     info,
+    snapshot,
+    restore,
+    versions,
     compare,
     paper.reproduce,
     paper.progress,

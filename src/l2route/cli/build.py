@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from l2route.cli.maintain import print_info
 from l2route.cli.names import NamesOption, labels_of
-from l2route.cli.options import IDS, Json, a_share, at_least, numbers
+from l2route.cli.options import IDS, Force, Json, a_share, at_least, numbers
 from l2route.cli.progress import bar, step_bars
 from l2route.data.labels import Labels
 from l2route.data.vectors import Metric
 from l2route.files.formats import read_array
 from l2route.files.ids import read_ids
-from l2route.files.storage import check_target
+from l2route.files.storage import check_index_target
 from l2route.graph.build import (
     DEGREE,
     GraphKind,
@@ -115,13 +115,14 @@ def build(
     origin: Annotated[
         Origin, typer.Option("--from", help="What SOURCE is: vectors, faiss or hnswlib.")
     ] = "vectors",
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Build an index over vectors, or import the graph of another library.
 
     With --queries the index is ready to serve: learned, compressed and calibrated for --recall.
     """
-    check_target(out)
+    check_index_target(out, force=force)
     start = None if entry is None else _entry(entry)
     if origin != "vectors":
         _refuse({"--ids": ids}, "--from vectors")
@@ -144,7 +145,7 @@ def build(
             seed=seed,
             n_threads=threads or 0,
         )
-        _build_served(source, queries, recipe, chosen_ids, labels, out, as_json)
+        _build_served(source, queries, recipe, chosen_ids, labels, out, force, as_json)
         return
     _refuse({"-k": k, "--minutes": minutes, "--routing": routing}, "--queries or --recall")
     if origin == "vectors":
@@ -154,7 +155,7 @@ def build(
     else:
         index = _import(source, origin, metric, start)
         index.name(_labels(labels, len(index), None))
-    index.save(out)
+    index.save(out, overwrite=force)
     print_info(index, as_json)
     _warn_of_graph(index, out)
 
@@ -178,6 +179,7 @@ def _build_served(
     ids: Ids | None,
     labels: str | None,
     out: Path,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Do what `l2route.build` does, and print its report."""
@@ -187,7 +189,7 @@ def _build_served(
     with step_bars() as (progress, on_event):
         index, report = follow(recipe, vectors, log, ids=ids, progress=progress, on_event=on_event)
     index.name(names)
-    index.save(out)
+    index.save(out, overwrite=force)
     if as_json:
         print(json.dumps(report.facts() | {"index": index.info()}))
     else:

@@ -11,7 +11,7 @@ import typer
 
 from l2route.cli.maintain import changed
 from l2route.cli.names import NAMES, NamesOption, labels_of, names_of_new
-from l2route.cli.options import IDS, VECTORS, Index, Json, OutInstead, Threads
+from l2route.cli.options import IDS, VECTORS, Force, Index, Json, OutInstead, Threads
 from l2route.cli.progress import bar
 from l2route.files.formats import read_array
 from l2route.files.ids import read_ids
@@ -33,6 +33,7 @@ def add(
     labels: NamesOption = None,
     threads: Threads = 0,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Add vectors to an index, under ids that it does not have."""
@@ -43,7 +44,7 @@ def add(
         added = opened.add(rows, given, names=names, n_threads=threads, progress=progress)
         return {"added": len(added), "ids": added.tolist()}
 
-    facts = _change(index, out, f"adding {len(rows):,} vectors", step)
+    facts = _change(index, out, force, f"adding {len(rows):,} vectors", step)
     numbers = "" if given is not None else f" as {facts['ids'][0]} to {facts['ids'][-1]}"
     _print(f"added {len(rows):,} vectors{numbers}", facts, as_json)
 
@@ -56,6 +57,7 @@ def delete(
         typer.Option(help="Names in place of ids: one per line of a .txt, or .parquet:column."),
     ] = None,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Delete vectors from an index, by their ids or by their names."""
@@ -71,7 +73,7 @@ def delete(
         return {"deleted": len(found)}
 
     n = len(names) if gone is None else len(gone)
-    facts = _change(index, out, f"deleting {n:,} vectors", step)
+    facts = _change(index, out, force, f"deleting {n:,} vectors", step)
     _print(f"deleted {n:,} vectors", facts, as_json)
 
 
@@ -79,6 +81,7 @@ def label(
     index: Index,
     labels: Annotated[str, typer.Argument(help=f"Names of ids: {NAMES}.")],
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Give the vectors of an index names, in place of those that they have.
@@ -91,7 +94,7 @@ def label(
         opened.name(labels_of(labels, opened.ids if has_ids else np.arange(len(opened))))
         return {"n_names": len(opened.names)}
 
-    facts = _change(index, out, "naming vectors", step)
+    facts = _change(index, out, force, "naming vectors", step)
     _print(f"{facts['n_names']:,} names", facts, as_json)
 
 
@@ -101,6 +104,7 @@ def update(
     vectors: Vectors,
     threads: Threads = 0,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Give ids of an index new vectors."""
@@ -110,18 +114,19 @@ def update(
         opened.update(given, rows, n_threads=threads, progress=progress)
         return {"updated": len(given)}
 
-    facts = _change(index, out, f"updating {len(rows):,} vectors", step)
+    facts = _change(index, out, force, f"updating {len(rows):,} vectors", step)
     _print(f"updated {len(rows):,} vectors", facts, as_json)
 
 
 def _change(
     index: Path,
     out: Path | None,
+    force: bool,
     title: str,
     step: Callable[[RoutingIndex, Progress], dict[str, Any]],
 ) -> dict[str, Any]:
     """Change a saved index, and return what was done, with the time of the change and its save."""
-    with changed(index, out) as opened:
+    with changed(index, out, force) as opened:
         start = time.perf_counter()
         with bar(title) as progress:
             done = step(opened, progress)

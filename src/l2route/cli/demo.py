@@ -121,7 +121,7 @@ def run_demo(
     served, index = _compare_at_equal_recall(data, judge, console, seed, minutes)
     console.print(_neighbours(words, index, judge))
     picture, directory = out / "recall.png", out / "words.l2r"
-    index.save(directory)
+    index.save(directory, overwrite=True)
     title = "Words (glove.6B.50d): recall at equal numbers of distance computations"
     plot_recall_against_distances(_curves(equal_cost), picture, title, K)
     console.print(f"picture: {picture}\nindex:   {directory}", highlight=False, soft_wrap=True)
@@ -141,7 +141,7 @@ def _page(words: Words, learned: RoutingIndex, served: Path, out: Path) -> str:
     Labels.of([words.base_words[i] for i in ranked.tolist()], ranked).write(names)
     if len(learned.spaces) > 1:
         learned.setting(PAGE_RECALL, K)  # which the page marks on the curve
-        learned.save(path)
+        learned.save(path, overwrite=True)
         directory = path
     return f"page:    l2route serve {directory} --labels {names}"
 

@@ -12,7 +12,7 @@ import typer
 
 from l2route.cli.fields import with_fields
 from l2route.cli.maintain import changed
-from l2route.cli.options import Index, Json, OutInstead, Queries
+from l2route.cli.options import Force, Index, Json, OutInstead, Queries
 from l2route.cli.progress import learning_bars
 from l2route.cli.query import read_neighbors
 from l2route.files.formats import read_array
@@ -56,10 +56,11 @@ def learn(
         Path | None, typer.Option(help="Directory to cache true neighbours and hops in.")
     ] = None,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Learn routing vectors from training queries; searches use them if they are better."""
-    with changed(index, out) as opened, learning_bars() as (progress, on_event):
+    with changed(index, out, force) as opened, learning_bars() as (progress, on_event):
         sample = read_array(queries)
         known = None if neighbors is None else read_neighbors(opened, neighbors, len(sample))
         with _messages_on_stderr():

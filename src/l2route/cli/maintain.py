@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from l2route.cli.options import (
+    Force,
     Guaranteed,
     Index,
     Json,
@@ -23,7 +24,7 @@ from l2route.cli.options import (
 )
 from l2route.cli.progress import bar
 from l2route.files.formats import read_array
-from l2route.files.storage import check_target
+from l2route.files.storage import check_index_target
 from l2route.graph.report import report
 from l2route.index import RoutingIndex, load
 from l2route.rewiring.refine import ALPHA, N_CANDIDATES, check_refinement
@@ -32,21 +33,24 @@ from l2route.search.guarantee import check_guarantee
 
 
 @contextmanager
-def changed(index: Path, out: Path | None, queries: str | None = None) -> Iterator[RoutingIndex]:
+def changed(
+    index: Path, out: Path | None, force: bool, queries: str | None = None
+) -> Iterator[RoutingIndex]:
     """Load an index to change it; it is saved at the end, unless an error occurs.
 
     Args:
         index: its directory.
         out: directory to save it into, instead of its own.
+        force: whether to replace an index there, or what others made of this one meanwhile.
         queries: file of validation queries, which replace those of the index.
     """
     target = index if out is None else out
-    check_target(target)
+    check_index_target(target, force=force or out is None)
     opened = load(index)
     if queries is not None:
         opened.validate_with(read_array(queries))
     yield opened
-    opened.save(target)
+    opened.save(target, overwrite=force)
 
 
 def info(index: Index, as_json: Json = False) -> None:
@@ -101,6 +105,7 @@ def refine(
     ] = 0.95,
     threads: Threads = 0,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Choose better neighbours for every vertex, and renumber vertices as `renumber` does.
@@ -110,7 +115,7 @@ def refine(
     and losses measured before are dropped; ids of answers stay the same.
     """
     check_refinement(None if queries is not None else degree, candidates, alpha, threads)
-    with changed(index, out) as opened:
+    with changed(index, out, force) as opened:
         before = asdict(report(opened.graph))
         with bar(f"refining {len(opened):,} vertices") as progress:
             found = opened.refine(
@@ -136,9 +141,9 @@ def refine(
         print(f"{title}: {before[name]:,.4g} before, {after[name]:,.4g} after")
 
 
-def renumber(index: Index, out: OutInstead = None) -> None:
+def renumber(index: Index, out: OutInstead = None, force: Force = False) -> None:
     """Store neighbouring vertices near each other in memory; ids of answers stay the same."""
-    with changed(index, out) as opened:
+    with changed(index, out, force) as opened:
         opened.renumber()
 
 
@@ -161,10 +166,11 @@ def compress(
     ] = None,
     space: Space = None,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Compress routing vectors, original vectors or both, and print the loss of recall."""
-    with changed(index, out, queries) as opened:
+    with changed(index, out, force, queries) as opened:
         before = opened.info()["bytes_per_vector"]
         chosen = None if routing == "none" else routing
         opened.compress(chosen, vectors=vectors, space=space, inlined=inline)
@@ -196,11 +202,12 @@ def calibrate(
     space: Space = None,
     threads: Threads = 0,
     out: OutInstead = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Find the setting that reaches a recall at the least cost, and keep it in the index."""
     kind = check_guarantee(guarantee or "mean")
-    with changed(index, out, queries) as opened:
+    with changed(index, out, force, queries) as opened:
         if learn_from is not None:
             opened.learn_stopping(read_array(learn_from), k, space=space, n_threads=threads)
         found = opened.setting(recall, k, guarantee=kind, space=space, n_threads=threads)

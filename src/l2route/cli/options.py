@@ -59,6 +59,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 OutInstead = Annotated[
     Path | None, typer.Option("--out", "-o", help="Write here instead of over INDEX.")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Replace the index that is where this one is written.")
+]
 Space = Annotated[str | None, typer.Option(help="Routing space; by default the index's last.")]
 Threads = Annotated[int, typer.Option(callback=at_least(0), help="Threads; 0 for all cores.")]
 VECTORS = ".npy, .npz:key, .fvecs, .bvecs, .fbin, .hdf5:key, .parquet:column …"

@@ -289,7 +289,7 @@ def version_at(path: Path) -> str | None:
 def _check_is_free(path: Path) -> None:
     """Refuse a directory with an index."""
     if version_at(path) is not None:
-        expected = f"{path}: expected a directory without an index, or overwrite"
+        expected = f"{path}: expected a directory without an index, or overwrite=True (--force)"
         raise FileExistsError(f"{expected}, got an index that this one does not come from")
 
 
@@ -323,6 +323,18 @@ def check_target(path: Path) -> None:
     others = sorted(file.name for file in files if file.name != LOCK and not _is_ours(file))
     if others and not _is_index(path):
         raise ValueError(f"{path}: expected an index or an empty directory, got {others[0]} in it")
+
+
+def check_index_target(path: Path, *, force: bool) -> None:
+    """Refuse, before any work, a directory that `write_index` would refuse.
+
+    Args:
+        path: the directory.
+        force: whether any index there may be replaced.
+    """
+    check_target(path)
+    if not force:
+        _check_is_free(path)
 
 
 def _is_index(path: Path) -> bool:

@@ -75,7 +75,9 @@ def write_archive(archive: Archive, index: RoutingIndex | None, last: Archive | 
     with locked(archive.path / LOCK, LOCK_SECONDS):
         found = _version_of(archive.path)
         follows = last is not None and last.path == archive.path and last.version == found
-        if follows and index is not None and last is not None and last.index_name is not None:
+        has_place = index is not None and index.saved_version is not None  # or it is a new one
+        if follows and has_place and last is not None and last.index_name is not None:
+            assert index is not None
             old = {id_: _line(id_, entry) for id_, entry in last.entries.items()}
             archive = replace(archive, index_name=last.index_name)
             version = _write(archive, list((old | lines).values()))

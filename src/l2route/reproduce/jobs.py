@@ -200,7 +200,7 @@ class JobRunner:
         else:
             index, facts = self._learned(job, on_event)
         if shared != job and not facts_path.exists():
-            index.save(path)
+            index.save(path, overwrite=True)  # of a run that was cut off
             replace_text(facts_path, json.dumps(facts))
         outcome = Outcome(
             self._measure(Searcher(index.graph, index.spaces[-1], index.base), job), facts

@@ -12,15 +12,16 @@ import numpy as np
 from fastapi import HTTPException
 from numpy.typing import NDArray
 
-from l2route.files.meta import META
 from l2route.files.query_log import QueryLog
+from l2route.files.storage import StaleError
 from l2route.search.result import SearchResult
 from l2route.serve.batcher import Ask, Batcher, ClosedError, QueueFullError, Rows
 from l2route.serve.connections import Connections
 from l2route.serve.metrics import Metrics
 from l2route.serve.options import ServeOptions
 from l2route.serve.served import ReloadError, Served
-from l2route.serve.writer import StaleError, UnsavedError, Writer
+from l2route.serve.troubles import Troubles
+from l2route.serve.writer import UnsavedError, Writer
 
 LOG = logging.getLogger("l2route.serve")
 MAX_SETTINGS = 64
@@ -51,12 +52,13 @@ class Engine:
             max_batch=options.max_batch,
             on_searched=self._note,
         )
+        self.troubles = Troubles(lambda work: self.metrics.failures.labels(work).inc())
         self.writer = Writer(
             served,
             max_queue=options.max_queue,
             save_seconds=options.save_seconds,
             follows=options.reload,
-            on_failure=lambda work: self.metrics.failures.labels(work).inc(),
+            troubles=self.troubles,
         )
         self.metrics = Metrics(
             served, lambda: self.batcher.n_waiting, lambda: self.writer.n_waiting
@@ -77,16 +79,22 @@ class Engine:
         self.is_ready = True
 
     async def close(self) -> None:
-        """Finish what was taken, save what has changed, and end the threads."""
+        """Finish what was taken, save what has changed, and end the threads.
+
+        Whatever fails of it, the rest is done.
+        """
         self.is_ready = False
         if self._watching is not None:
             self._watching.cancel()
             with suppress(asyncio.CancelledError):
                 await self._watching
-        await asyncio.to_thread(self.batcher.close)
-        await asyncio.to_thread(self.writer.close)
-        if self._log is not None:
-            self._log.close()
+        for end in (
+            self.batcher.close,
+            self.writer.close,
+            *([self._log.close] if self._log else []),
+        ):
+            with self.troubles.attempt("closing"):
+                await asyncio.to_thread(end)
 
     async def search(
         self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None
@@ -177,30 +185,16 @@ class Engine:
         metrics.queries.labels(limit_of(ask)).inc(len(rows))
         metrics.scored.inc(int(result.n_routing.sum()) + int(result.n_rerank.sum()))
         if self._log is not None:
-            try:
+            with self.troubles.attempt("log"):
                 metrics.logged.inc(self._log.append(rows))
-            except (OSError, ValueError):
-                metrics.failures.labels("log").inc()
 
     async def _watch(self) -> None:
-        """Serve newer saves as they come."""
-        path = self.served.path / META
-        seen = None
+        """Serve what other processes save as it comes."""
         while True:
             await asyncio.sleep(self.options.reload_seconds)
-            try:
-                status = path.stat()
-            except OSError:
-                continue
-            found = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if found == seen:
-                continue
-            try:
-                await self.writer.call(self.served.reload, self.options.timeout)
-            except (ReloadError, QueueFullError, ClosedError, TimeoutError) as error:
-                self.metrics.failures.labels("reload").inc()
-                LOG.warning("%s", error)
-            seen = found
+            with self.troubles.attempt("reload"):
+                if await asyncio.to_thread(lambda: self.served.is_newer):
+                    await self.writer.call(self.served.reload, self.options.timeout)
 
 
 def _expire(future: asyncio.Future[SearchResult]) -> None:

@@ -41,8 +41,8 @@ class ServeOptions:
     """Largest budget, ef and rerank of a search."""
     max_body_mb: float = 64.0
     """Largest body of a request, in millions of bytes."""
-    save_seconds: float = 0.0
-    """Seconds between saves of changes; 0 saves each change before it is acknowledged."""
+    save_seconds: float = 10.0
+    """Seconds between saves of an index that changes; its journal has each change before."""
     reload: bool = True
     """Whether to load the index again when another process has saved it."""
     reload_seconds: float = 2.0

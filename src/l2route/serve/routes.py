@@ -102,8 +102,7 @@ async def _changed(engine: Engine, name: str, work: Callable[[], Ids]) -> Change
     """Make a change, and say what it did."""
     ids = await engine.change(work)
     engine.metrics.changed.labels(name).inc(len(ids))
-    saved = engine.writer.saves_at_once
-    return Changed(ids=ids.tolist(), n_vectors=len(engine.served.index), saved=saved)
+    return Changed(ids=ids.tolist(), n_vectors=len(engine.served.index), saved=True)
 
 
 def add_upkeep(app: FastAPI, engine: Engine) -> None:
@@ -114,9 +113,8 @@ def add_upkeep(app: FastAPI, engine: Engine) -> None:
 
     @app.post("/save", tags=CHANGES, dependencies=check, responses=refusals)
     async def save() -> dict[str, int]:
-        """Save what has changed; afterwards it survives a crash."""
-        await engine.change(lambda: None)
-        await engine.call(lambda: served.save() if served.has_changes else None)
+        """Save the index, and empty its journal."""
+        await engine.change(lambda: served.save(follows=engine.options.reload))
         return {"n_vectors": len(served.index)}
 
     @app.post("/reload", tags=CHANGES, dependencies=check, responses=refusals)
@@ -135,11 +133,12 @@ def add_status(app: FastAPI, engine: Engine) -> None:
         return _info(engine)
 
     @app.get("/health", tags=STATUS, responses=responses(503))
-    async def health() -> dict[str, str]:
-        """Whether the server works: its threads run."""
+    async def health() -> dict[str, str | dict[str, str]]:
+        """Whether the server works: its threads run. What fails in the background is named."""
         if not (engine.batcher.is_alive and engine.writer.is_alive):
             raise HTTPException(503, "expected all threads to run, got one that ended")
-        return {"status": "ok"}
+        failing = dict(engine.troubles.failing)
+        return {"status": "ok", "failing": failing} if failing else {"status": "ok"}
 
     @app.get("/ready", tags=STATUS, responses=responses(503))
     async def ready() -> dict[str, str]:
@@ -181,7 +180,6 @@ def _info(engine: Engine) -> dict[str, Any]:
         "settings": settings,
         "n_bytes": index.n_bytes,
         "labelled": served.labels is not None,
-        "saves_at_once": engine.writer.saves_at_once,
         "unsaved_changes": served.has_changes,
         "n_reloads": served.n_reloads,
         "default_recall": options.recall,

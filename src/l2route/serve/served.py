@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from l2route.data.labels import Labels
-from l2route.files.meta import META, read_bytes, version_of
-from l2route.index import RoutingIndex, load
+from l2route.index import load
 from l2route.search.filter import filter_of_ids
 
 Ids = NDArray[np.int64]
@@ -22,10 +21,10 @@ class ReloadError(Exception):
 
 
 class Served:
-    """The index that is served, which a reload replaces as a whole.
+    """The index that is served, and what the server does with it.
 
-    A request reads `index` once and uses only that. Any number of threads may; the methods that
-    change something are for one thread at a time.
+    Any number of threads may search `index`; the methods that change something are for one thread
+    at a time.
 
     Args:
         path: directory of the index.
@@ -42,13 +41,11 @@ class Served:
         mmap: bool = False,
         n_threads: int = 0,
     ) -> None:
-        self.path, self._mmap, self._n_threads = path, mmap, n_threads
-        self.index: RoutingIndex = load(path, mmap=mmap)
-        if labels is not None:
-            _name(self.index, labels)
+        self.path, self._n_threads = path, n_threads
+        self._labels = dict(labels or ())  # of vectors that were not deleted here
+        self.index = load(path, mmap=mmap)
+        self._name()
         self.n_reloads = 0
-        self.has_changes = False  # that are not saved
-        self._touched: set[int] = set()  # ids that were added, updated or deleted here
 
     @property
     def labels(self) -> Labels | None:
@@ -58,12 +55,18 @@ class Served:
 
     @property
     def is_newer(self) -> bool:
-        """Whether the directory holds another save than the one that is served."""
-        try:
-            found = version_of(read_bytes(self.path / META))
-        except (OSError, ValueError):
-            return False  # no index that could be loaded; a save makes one
-        return found != self.index.saved_version
+        """Whether the directory holds something that is not served."""
+        return self.index.is_behind
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether there are changes that are not on disk."""
+        return self.index.has_unsaved
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there are changes that are on disk in the journal alone."""
+        return self.index.n_journal_bytes > 0
 
     def filter(self, ids: Ids) -> object:
         """A filter for `where` in searches, of ids of which the index may lack some."""
@@ -71,82 +74,51 @@ class Served:
 
     def add(self, vectors: object, ids: object, labels: list[str] | None) -> Ids:
         """Add vectors, and return their ids; see `RoutingIndex.add`."""
-        added = self.index.add(vectors, ids, names=labels, n_threads=self._n_threads)
-        self._note(added)
-        return added
+        return self.index.add(vectors, ids, names=labels, n_threads=self._n_threads)
 
     def update(self, ids: Ids, vectors: object) -> Ids:
         """Give ids new vectors; see `RoutingIndex.update`."""
         self.index.update(ids, vectors, n_threads=self._n_threads)
-        self._note(ids)
         return ids
 
     def delete(self, ids: Ids) -> Ids:
         """Delete vectors; see `RoutingIndex.delete`."""
         self.index.delete(ids)
-        self._note(ids)
+        for id_ in ids.tolist():
+            self._labels.pop(id_, None)
         return ids
 
-    def save(self) -> None:
-        """Save what has changed; afterwards it survives a crash."""
-        self.index.save(self.path)
-        self.has_changes = False
+    def commit(self, *, follows: bool = True) -> None:
+        """Write what has changed into the journal; afterwards it survives a crash."""
+        self.index.commit(merge=follows)
+
+    def save(self, *, follows: bool = True) -> None:
+        """Save the index, and empty its journal."""
+        self.index.save(merge=follows)
 
     def reload(self) -> bool:
-        """Serve the newer save if there is one, with all changes that were made here.
+        """Serve what other processes have saved, with changes made here that are not on disk.
 
-        Vectors that were added, updated or deleted here are so in the newer save too: another
-        process may have loaded the index before these changes. If there are any, the result is
-        saved.
+        An index that was restored or replaced is served as it is.
 
         Returns:
-            Whether there was a newer save.
+            Whether there was something.
         """
-        if not self.is_newer:
-            return False
         try:
-            newer = load(self.path, mmap=self._mmap)
-            self._check_alike(newer)
-            _name(newer, self.index.names)
-            if self._carry_over(newer):
-                newer.save(self.path)
+            has_news = self.index.refresh(discard=True, n_threads=self._n_threads)
         except (OSError, ValueError) as error:
             raise ReloadError(f"{self.path}: the newer save is not served: {error}") from error
-        self.index, self.has_changes = newer, False
-        self.n_reloads += 1
-        LOG.info("%s: serving a newer save of %d vectors", self.path, len(newer))
-        return True
+        if has_news:
+            self._name()
+            self.n_reloads += 1
+            LOG.info("%s: serving a newer save of %d vectors", self.path, len(self.index))
+        return has_news
 
-    def _note(self, ids: Ids) -> None:
-        self._touched.update(ids.tolist())
-        self.has_changes = self.has_changes or len(ids) > 0
-
-    def _check_alike(self, newer: RoutingIndex) -> None:
-        """Refuse an index of other vectors: clients would send queries that do not fit."""
-        now, then = (
-            f"{each.dim} dimensions, {each.searcher().base.metric}" for each in (self.index, newer)
-        )
-        if now != then:
-            raise ValueError(f"expected an index of {now}, got {then}")
-
-    def _carry_over(self, newer: RoutingIndex) -> bool:
-        """Make the changes that were made here in a newer index too; False if there are none."""
-        if not self._touched:
-            return False
-        ids = np.fromiter(self._touched, np.int64)
-        is_here, is_there = np.isin(ids, self.index.ids), np.isin(ids, newer.ids)
-        if (gone := ids[~is_here & is_there]).size:
-            newer.delete(gone)
-        if (both := ids[is_here & is_there]).size:
-            newer.update(both, self.index.vectors(both), n_threads=self._n_threads)
-        if (missing := ids[is_here & ~is_there]).size:
-            newer.add(self.index.vectors(missing), missing, n_threads=self._n_threads)
-        newer.names.add(self.index.names.names(ids[is_here]), ids[is_here])
-        return True
-
-
-def _name(index: RoutingIndex, labels: Labels) -> None:
-    """Name the ids of an index that have no name."""
-    known = set(index) - {id_ for id_, _ in index.names}
-    pairs = [(id_, name) for id_, name in labels if id_ in known]
-    index.name(Labels.of([name for _, name in pairs], np.array([id_ for id_, _ in pairs], "i8")))
+    def _name(self) -> None:
+        """Name the ids that have no name; the names are written with the next save."""
+        if not self._labels:
+            return
+        named = self.index.names
+        known = set(self.index) - {id_ for id_, _ in named}
+        pairs = [(id_, name) for id_, name in self._labels.items() if id_ in known]
+        named.add([name for _, name in pairs], np.array([id_ for id_, _ in pairs], "i8"))

@@ -1,7 +1,7 @@
 """Writer: the one thread that changes, saves and reloads the index of a server.
 
-Changes that wait together are made one after another and saved once, before any of them is
-acknowledged.
+Changes that wait together are made one after another and written into the journal once, before any
+of them is acknowledged. The index is saved now and then, which empties the journal.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from threading import Condition, Thread
 from typing import Any, TypeVar
 
+from l2route.files.storage import StaleError
 from l2route.serve.batcher import ClosedError, QueueFullError
 from l2route.serve.served import Served
+from l2route.serve.troubles import Troubles
 
 LOG = logging.getLogger("l2route.serve")
 MAX_GROUP = 256
-"""Changes that are saved together at the most."""
+"""Changes that are written together at the most."""
 T = TypeVar("T")
 
 
-class StaleError(Exception):
-    """The directory holds a newer save, which the server was told not to load by itself."""
-
-
 class UnsavedError(Exception):
-    """Changes were made, and could not be saved."""
+    """Changes were made, and could not be written to disk."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,9 +46,9 @@ class Writer:
     Args:
         served: the index.
         max_queue: changes that may wait.
-        save_seconds: seconds between saves; 0 to save before changes are acknowledged.
-        follows: whether a newer save is loaded before a change is made.
-        on_failure: called with the name of work that failed in the background.
+        save_seconds: seconds between saves of an index that has changed.
+        follows: whether what others have saved is loaded before a change is made.
+        troubles: notes what fails in the background.
     """
 
     def __init__(
@@ -60,11 +58,11 @@ class Writer:
         max_queue: int,
         save_seconds: float,
         follows: bool,
-        on_failure: Callable[[str], None],
+        troubles: Troubles,
     ) -> None:
         self._served, self._max_queue = served, max_queue
         self._save_seconds, self._follows = save_seconds, follows
-        self._on_failure = on_failure
+        self._troubles = troubles
         self._changed = Condition()
         self._tasks: deque[_Task] = deque()
         self._is_closed = True
@@ -79,11 +77,6 @@ class Writer:
     def is_alive(self) -> bool:
         """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
-
-    @property
-    def saves_at_once(self) -> bool:
-        """Whether changes are saved before they are acknowledged."""
-        return self._save_seconds == 0
 
     def start(self) -> None:
         """Start the thread; it answers to the event loop that calls this."""
@@ -126,67 +119,97 @@ class Writer:
 
     def _run(self) -> None:
         next_save = time.monotonic() + self._save_seconds
-        while (group := self._taken(next_save)) is not None:
-            self._do(group)
-            if not self.saves_at_once and time.monotonic() >= next_save:
-                self._save_in_background()
+        is_over = False
+        while not is_over:
+            with self._troubles.attempt("writing"):
+                group = self._taken(next_save)
+                is_over = group is None
+                if group:
+                    self._do(group)
+            if is_over or time.monotonic() >= next_save:
+                self._save()
                 next_save = time.monotonic() + self._save_seconds
-        self._save_in_background()
 
     def _taken(self, next_save: float) -> list[_Task] | None:
-        """Take all tasks that wait; none when it is time to save, None if the writer is closed."""
+        """Return the queued tasks; an empty list if a save is due, None once closed."""
         with self._changed:
             while not self._tasks:
                 if self._is_closed:
                     return None
-                if self.saves_at_once:
-                    self._changed.wait()
-                elif not self._changed.wait(max(0.0, next_save - time.monotonic())):
+                seconds = next_save - time.monotonic() if self._needs_save else None
+                if seconds is not None and seconds <= 0:
                     return []
+                self._changed.wait(seconds)
             return [self._tasks.popleft() for _ in range(min(MAX_GROUP, len(self._tasks)))]
 
+    @property
+    def _needs_save(self) -> bool:
+        return self._served.has_changes or self._served.has_journal
+
     def _do(self, group: list[_Task]) -> None:
+        refusal = self._refusal() if any(task.is_change for task in group) else None
         made: list[tuple[_Task, Any]] = []
         for task in group:
             if task.future.cancelled():
                 continue
             try:
+                if task.is_change and refusal is not None:
+                    raise refusal
                 made.append((task, self._done(task)))
             except Exception as error:
                 self._call(_fail, task.future, error)
-        if self.saves_at_once and made and self._served.has_changes:
-            try:
-                self._served.save()
-            except Exception as error:
-                self._on_failure("save")
-                LOG.exception("changes could not be saved")
-                failed = UnsavedError(f"the change was made in memory, but not saved: {error}")
-                for task, _ in made:
-                    self._call(_fail, task.future, failed)
-                return
+        failure = self._failure_of_commit() if made else None
         for task, result in made:
-            self._call(_succeed, task.future, result)
+            if failure is not None and task.is_change:
+                self._call(_fail, task.future, failure)
+            else:
+                self._call(_succeed, task.future, result)
+
+    def _refusal(self) -> Exception | None:
+        """Load what others have saved; why changes cannot be made, if they cannot."""
+        try:
+            if not self._served.is_newer:
+                return None
+            if not self._follows:
+                expected = f"{self._served.path}: expected the save that is served"
+                return StaleError(f"{expected}, got a newer one: reload it first")
+            self._served.reload()
+        except Exception as error:
+            return error
+        return None
 
     def _done(self, task: _Task) -> Any:
         if time.monotonic() > task.deadline:
             raise TimeoutError("expected earlier changes to be done in time, got more of them")
-        if task.is_change and self._served.is_newer:
-            if not self._follows:
-                expected = f"{self._served.path}: expected the save that is served"
-                raise StaleError(f"{expected}, got a newer one: reload it first")
-            self._served.reload()
         return task.work()
 
-    def _save_in_background(self) -> None:
-        if not self._served.has_changes:
-            return
+    def _failure_of_commit(self) -> Exception | None:
+        """Write what has changed into the journal; why not, if it could not be."""
         try:
-            if self._follows:
+            if self._served.has_changes:
+                self._served.commit(follows=self._follows)
+        except StaleError as error:
+            if self._follows:  # it was restored a moment ago: what is here belongs to the past
+                with self._troubles.attempt("reload"):
+                    self._served.reload()
+                return error
+            return UnsavedError(f"the change was made in memory, but not saved: {error}")
+        except Exception as error:
+            self._troubles.note("save", error)
+            return UnsavedError(f"the change was made in memory, but not saved: {error}")
+        return None
+
+    def _save(self) -> None:
+        """Save the index if it has changed; whatever fails, the journal has the changes."""
+        with self._troubles.attempt("save"):
+            if not self._needs_save:
+                return
+            try:
+                self._served.save(follows=self._follows)
+            except StaleError:
+                if not self._follows:
+                    raise
                 self._served.reload()
-            self._served.save()
-        except Exception:
-            self._on_failure("save")
-            LOG.exception("changes could not be saved")
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
         """Call a function in the event loop, unless that has ended."""

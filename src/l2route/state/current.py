@@ -205,11 +205,11 @@ class Current:
             self.seen[self.saved.path] = self.saved
         self.saved, self._saved_mark = saved, Mark.of(state)
 
-    def adopt(self, state: IndexState, saved: Saved) -> None:
-        """Take the state that a directory holds in place of this one."""
+    def adopt(self, other: "Current") -> None:
+        """Take the state of another index that was read from the directory of this one."""
         with self._swap:
-            self.state = state
-        self.note_saved(state, saved)
+            self.state = other.state
+        self.saved, self._saved_mark = other.saved, other._saved_mark
         self._dense = None
 
     def _snapshot(self) -> IndexState:

@@ -96,7 +96,7 @@ def _join(current: Current, gives_way: bool, n_threads: int) -> None:
     is_same_epoch = saved.descent.epoch == before.descent.epoch
     if not is_same_epoch and (gives_way or not current.unsaved):
         _check_alike(current.state, newer)
-        current.adopt(newer, saved)
+        current.adopt(Current(newer, saved))
         current.unsaved = Unsaved()
     elif not is_same_epoch:
         raise _stale(before, saved, "the index was replaced or restored")
@@ -104,8 +104,9 @@ def _join(current: Current, gives_way: bool, n_threads: int) -> None:
         own = values_of(current.state, current.unsaved.ids())
         if saved.descent == before.descent:
             newer = newer.with_measured(current.state)
-        current.adopt(newer, saved)
-        apply_changes(current, own, n_threads)
+        other = Current(newer, saved)
+        apply_changes(other, own, n_threads)  # before it takes its place: this may fail
+        current.adopt(other)
     elif saved.descent != before.descent or current.unsaved.is_relabelled:
         raise _stale(before, saved, "both were learned, refined, compressed or relabelled")
     else:
