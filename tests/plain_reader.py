@@ -148,15 +148,45 @@ def read(directory: Path) -> PlainIndex:
     """Read an index by the specification."""
     meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
     assert meta["format"] == "l2route-index"
-    assert meta["schema"] in (1, 2)
-    assert ("patches" in meta) == (meta["schema"] == 2)
-    if meta["schema"] == 2:
+    assert meta["schema"] in (1, 2, 3)
+    assert ("patches" in meta) == (meta["schema"] > 1)
+    if meta["schema"] > 1:
         content = {key: value for key, value in meta.items() if key != "checksum"}
         assert _digest(json.dumps(content, sort_keys=True).encode()) == meta["checksum"]
     arrays = {name: _array(directory, entry) for name, entry in meta["arrays"].items()}
     for patch in meta.get("patches", ()):
         _apply(_array(directory, patch), patch["parts"], arrays)
     return PlainIndex(meta, arrays)
+
+
+def journalled(directory: Path) -> dict[int, tuple[Array, str | None] | None]:
+    """Vector and name of each id of the journal, None for an id that is gone."""
+    name = json.loads((directory / "meta.json").read_text(encoding="utf-8"))["journal"]
+    if not (directory / name).exists():
+        return {}
+    rest, digest = (directory / name).read_bytes(), _blake(name.encode(), 16)
+    found: dict[int, tuple[Array, str | None] | None] = {}
+    while rest:
+        header, size = rest[:40], int.from_bytes(rest[8:16], "little")
+        content, rest = rest[40 : 40 + size], rest[40 + size :]
+        digest = _blake(digest + content, 16)
+        assert header[:8] == b"l2route\x01"
+        assert header[16:32] == digest
+        assert header[32:] == _blake(header[:32], 8)
+        line, _, arrays = content.partition(b"\n")
+        said = json.loads(line)
+        n, dim, m = said["shape"]
+        ids = np.frombuffer(arrays, "<i8", n).tolist()
+        vectors = np.frombuffer(arrays, "<f4", n * dim, 8 * n).reshape(n, dim)
+        gone = np.frombuffer(arrays, "<i8", m, 8 * n + 4 * n * dim).tolist()
+        names = said["names"] or [None] * n
+        pairs = zip(vectors, names, strict=True)
+        found |= dict(zip(ids, pairs, strict=True)) | dict.fromkeys(gone)
+    return found
+
+
+def _blake(content: bytes, size: int) -> bytes:
+    return hashlib.blake2b(content, digest_size=size).digest()
 
 
 def _array(directory: Path, entry: dict[str, Any]) -> Array:

@@ -3,6 +3,7 @@
 from importlib.metadata import version
 
 from l2route.data.labels import Labels
+from l2route.files.storage import StaleError
 from l2route.index import RoutingIndex, load
 from l2route.interop.faiss_export import to_faiss
 from l2route.interop.faiss_import import from_faiss
@@ -14,6 +15,7 @@ __all__ = [
     "Labels",
     "RoutingIndex",
     "SearchResult",
+    "StaleError",
     "build",
     "from_faiss",
     "from_hnswlib",

@@ -310,7 +310,7 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
         If another process has saved the index meanwhile, its changes are kept: those of vectors and
         names are made here too, and those made here are made in what it learned, refined or
         compressed. What cannot be joined, such as two refinements, is a
-        `l2route.files.storage.StaleError`, and so is an index that was restored.
+        `l2route.StaleError`, and so is an index that was restored.
 
         Args:
             path: the directory; by default that of the last `save`, or of `load`.
@@ -369,7 +369,7 @@ class RoutingIndex(Searching, Changing, Calibrating, Refining, Explaining):
 
         Whatever it was is gone, with all changes since the snapshot, unless another snapshot has
         it. Servers of the directory follow; other processes get a
-        `l2route.files.storage.StaleError` when they save changes of what it was before.
+        `l2route.StaleError` when they save changes of what it was before.
         """
         restore_snapshot(self._directory, name)
         self.refresh(discard=True)

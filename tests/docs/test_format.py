@@ -13,7 +13,7 @@ import l2route
 from documents import ROOT, small_data
 from l2route.data.metrics import recall_at
 from l2route.data.truth import exact_neighbors
-from plain_reader import read
+from plain_reader import journalled, read
 
 SPECIFICATION = (ROOT / "docs/format.md").read_text(encoding="utf-8")
 K, EF = 5, 80
@@ -114,7 +114,7 @@ def test_patches_are_read_by_the_specification(tmp_path: Path) -> None:
     index.update([60, 61], LOG[40:42])
     index.save()
     saved = read(tmp_path / "index")
-    assert saved.meta["schema"] == 2
+    assert saved.meta["schema"] == 3
     assert len(saved.meta["patches"]) == 2
     assert (saved.arrays["labels"] == -1).sum() >= 50
     compare(index, tmp_path / "index")
@@ -130,9 +130,27 @@ def test_names_are_read_by_the_specification(tmp_path: Path) -> None:
     index.delete([7])
     index.save()
     saved = read(tmp_path / "index")
-    assert saved.meta["schema"] == 2
     assert saved.names() == {5: "Ärger", 6: "other", 300: "new"}
     assert saved.names() == dict(index.names)
+
+
+def test_journals_are_read_by_the_specification(tmp_path: Path) -> None:
+    """A reader that knows only docs/format.md finds the changes of the journal."""
+    index = l2route.RoutingIndex.build(VECTORS[:300])
+    index.save(tmp_path / "index")
+    assert journalled(tmp_path / "index") == {}
+    index.add(LOG[:2], names=["new", None])
+    index.delete([7, 8])
+    index.commit()
+    index.update([5], LOG[2:3])
+    index.delete([301])
+    index.commit()
+    found = journalled(tmp_path / "index")
+    assert {id_ for id_, each in found.items() if each is None} == {7, 8, 301}
+    for id_ in (5, 300):
+        vector, name = found[id_]  # type: ignore[misc]
+        assert (vector == index.vectors([id_])[0]).all()
+        assert name == index.names.names([id_])[0]
 
 
 def test_every_saved_byte_is_checked(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from indexes import DIM, QUERIES, N, built, same_answers, same_results, with_everything
+from l2route.data.labels import Labels
 from l2route.files.patches import Patch
 from l2route.files.storage import LOCK, META, append_patch, read_index, write_index
 from l2route.graph.build import GraphOptions, build_graph
@@ -59,9 +60,7 @@ def test_saving_over_an_index_replaces_it(tmp_path: Path) -> None:
     """Another index is replaced only if that is asked for; the path may be a string."""
     first, second = with_everything(), built(metric="ip")
     first.save(str(tmp_path))
-    with pytest.raises(
-        FileExistsError, match="expected a directory without an index"
-    ):
+    with pytest.raises(FileExistsError, match="expected a directory without an index"):
         second.save(str(tmp_path))
     assert same_answers(load(tmp_path), first)
     second.save(str(tmp_path), overwrite=True)
@@ -336,17 +335,50 @@ def write_patched_golden() -> None:
     (GOLDEN / "schema2" / LOCK).unlink()
 
 
-@pytest.mark.parametrize("schema", ["schema1", "schema2"])
+def write_journalled_golden() -> None:
+    """Write the golden index in schema 3, and another one with changes in its journal."""
+    meta, arrays, _ = read_index(GOLDEN / "schema1")
+    write_index(GOLDEN / "schema3", meta, arrays)
+    write_index(GOLDEN / "schema3-journal", meta, arrays)
+    index = load(GOLDEN / "schema3-journal")
+    vectors = np.arange(18, dtype=np.float32).reshape(3, 6)
+    index.add(vectors, [7, 8, 9], names=["seven", None, "nïne"])
+    index.delete([1000, 8])
+    index.commit()
+    index.update([1011], vectors[:1])
+    index.name(Labels.of(["first"], [1011]))
+    index.commit()
+    content = {str(id_): index.vectors([id_])[0].tolist() for id_ in sorted(index)}
+    document = {"vectors": content, "names": {str(id_): name for id_, name in index.names}}
+    (GOLDEN / "schema3-journal.json").write_text(json.dumps(document) + "\n")
+    for schema in ("schema3", "schema3-journal"):
+        (GOLDEN / schema / LOCK).unlink()
+
+
+def test_a_journal_of_schema_3_is_read_for_ever() -> None:
+    """The index in golden/schema3-journal has the vectors and names of the file of its name.
+
+    It was made once by `write_journalled_golden`.
+    """
+    index = load(GOLDEN / "schema3-journal")
+    golden = json.loads((GOLDEN / "schema3-journal.json").read_text())
+    assert {str(id_) for id_ in index} == golden["vectors"].keys()
+    for id_, vector in golden["vectors"].items():
+        assert index.vectors([int(id_)])[0].tolist() == vector
+    assert {str(id_): name for id_, name in index.names} == golden["names"]
+
+
+@pytest.mark.parametrize("schema", ["schema1", "schema2", "schema3"])
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("mmap", [True, False])
 def test_an_index_of_any_schema_is_read_for_ever(mmap: bool, verify: bool, schema: str) -> None:
-    """The indexes in golden/schema1 and golden/schema2 load and answer as in golden/schema1.json.
+    """The indexes of golden/ load and answer as in golden/schema1.json, whatever their schema.
 
     The first was made once, by version 0.1.0, with `python -c "import test_index_files as t;
     t.write_golden()"` in this directory; the second is the same index with patches, made once by
-    `write_patched_golden`. They are not made again: a new schema gets its own files beside them,
-    and this test runs for each. Vectors are small integers, so distances are exact on any machine;
-    −1 stands for the infinite distance of a missing answer.
+    `write_patched_golden`, the third by `write_journalled_golden`. They are not made again: a new
+    schema gets its own files beside them, and this test runs for each. Vectors are small integers,
+    so distances are exact on any machine; −1 stands for the infinite distance of a missing answer.
     """
     index = load(GOLDEN / schema, mmap=mmap, verify=verify)
     golden = json.loads((GOLDEN / "schema1.json").read_text())

@@ -68,7 +68,7 @@ _ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
 
 
 class StaleError(ValueError):
-    """A directory does not hold the index that was saved to it or read from it last."""
+    """A directory does not hold what was saved to it or read from it last, and cannot be joined."""
 
 
 @dataclass(frozen=True, slots=True)
