@@ -193,7 +193,7 @@ def append_changes(saved: Saved, changes: Changes, *, held: bool | None = None) 
     """
     assert saved.journal is not None
     with _lock(saved.path, held):
-        _check_current(saved)
+        _check_current(saved, has_files=False)
         try:
             return replace(saved, journal=append_record(saved.path, saved.journal, changes))
         except ReplacedError as error:

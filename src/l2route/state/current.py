@@ -27,6 +27,8 @@ from l2route.state.state import IndexState
 
 MAX_CHANGED = 0.1
 """Share of the vectors that may be added or deleted before settings are measured again."""
+MAX_TOUCHED = 1024
+"""Arrays of touched ids before they are joined to one."""
 MOST_UNDER_FILTERS = 0.999
 """Highest mean recall that is asked for under filters in place of another guarantee."""
 
@@ -59,11 +61,15 @@ class Unsaved:
     def __bool__(self) -> bool:
         return bool(self.touched) or self.is_rebuilt
 
+    def touch(self, ids: NDArray[np.int64]) -> None:
+        """Note ids that are about to be changed."""
+        self.touched.append(ids)
+        if len(self.touched) >= MAX_TOUCHED:
+            self.touched = [np.concatenate(self.touched)]
+
     def ids(self) -> NDArray[np.int64]:
         """The ids that were touched, ascending."""
-        if len(self.touched) > 1:
-            self.touched = [np.unique(np.concatenate(self.touched))]
-        return np.unique(self.touched[0]) if self.touched else np.zeros(0, np.int64)
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *self.touched]))
 
 
 class Current:
@@ -160,7 +166,7 @@ class Current:
     def touch(self, ids: NDArray[np.int64]) -> None:
         """Note ids that are about to be changed, if the index has a directory."""
         if self.saved is not None and len(ids):
-            self.unsaved.touched.append(ids)
+            self.unsaved.touch(ids)
 
     def _with_room(self, state: IndexState, living: Living, n_more: int) -> Living:
         if n_more:
