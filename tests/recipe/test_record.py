@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import l2route
 from build_reports import GAINED, reports
 from damage import edit_json
+from l2route.files.meta import signed
 from l2route.recipe.report import BuildReport
 
 
@@ -66,7 +67,7 @@ def test_an_index_keeps_the_report_of_its_build(
     assert BuildReport.load(tmp_path / "index") == expected
     index.add(draw(5, seed=3))
     index.save()
-    assert json.loads((tmp_path / "index/meta.json").read_text())["schema"] == 2
+    assert json.loads((tmp_path / "index/meta.json").read_text())["patches"]
     assert BuildReport.load(tmp_path / "index") == expected
     again = l2route.load(tmp_path / "index")
     again.delete([3])
@@ -83,7 +84,7 @@ def test_an_index_built_otherwise_has_none(
 ) -> None:
     """An index saved over another one takes its report away; the error says what was expected."""
     built[0].save(tmp_path)
-    l2route.RoutingIndex.build(draw(50)).save(tmp_path)
+    l2route.RoutingIndex.build(draw(50)).save(tmp_path, overwrite=True)
     with pytest.raises(ValueError, match=r"expected an index made by l2route\.build, got one with"):
         BuildReport.load(tmp_path)
 
@@ -189,7 +190,7 @@ def test_an_index_with_a_forged_report_is_refused(
     """An index whose report is no plain object is refused when it is loaded."""
     l2route.RoutingIndex.build(draw(50)).save(tmp_path)
     meta = json.loads((tmp_path / "meta.json").read_text())
-    (tmp_path / "meta.json").write_text(json.dumps({**meta, "report": report}))
+    (tmp_path / "meta.json").write_bytes(signed({**meta, "report": report}))
     with pytest.raises(ValueError, match=says):
         l2route.load(tmp_path)
 
