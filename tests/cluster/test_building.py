@@ -28,12 +28,12 @@ class Counter:
         self.built: list[int] = []
         self.failing = set(failing)
 
-    def __call__(self, folder: Any, name: str, number: int, *others: Any) -> dict[str, Any]:
+    def __call__(self, workspace: Workspace, number: int, *others: Any) -> dict[str, Any]:
         """Build a shard as usual, unless it shall fail."""
         self.built.append(number)
         if number in self.failing:
             raise OSError(f"no space left for {number}")
-        return tasks_of_shards.build_shard(folder, name, number, *others)
+        return tasks_of_shards.build_shard(workspace, number, *others)
 
 
 def test_every_vector_is_in_one_shard(built_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Laws of changes that do not end in time: none comes later, and all can be repeated."""
+"""Laws of changes by several processes, some in time and some not: none comes later or is lost."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from l2route.cluster.asking import Call
 from l2route.cluster.changes import Changes
 from l2route.cluster.errors import LateError, PartialError, QueueFullError
+from l2route.cluster.folder import Folder
+from l2route.cluster.lease import leased
 from l2route.cluster.replica import Replica
-from l2route.cluster.shard import LOCK
 from l2route.cluster.sharded import ShardedIndex
-from l2route.files.atomic import locked
 from sharding import IDS, N_SHARDS, QUERIES, VECTORS
 
 SHORT, LONG = 0.4, 30.0
@@ -39,7 +39,7 @@ class Shards:
         ]
         partition = ShardedIndex(path).router.partition
         self.at = partition.assign(QUERIES)
-        self.changes = Changes(N_SHARDS, partition, self.ask)
+        self.changes = Changes(N_SHARDS, partition, self.ask, Folder(path))
 
     def ask(self, calls: dict[int, Call], seconds: float) -> dict[int, Any]:
         """Answers of all shards, or an error."""
@@ -73,7 +73,7 @@ class Shards:
     @contextmanager
     def busy(self, shard: int) -> Iterator[None]:
         """Another writer changes a shard."""
-        with locked(self.path / f"shard-{shard:04d}" / LOCK, 10):
+        with leased(self.path / f"shard-{shard:04d}", time.time() + 10):
             yield
 
     def drain(self) -> None:
@@ -109,9 +109,9 @@ def test_a_change_that_has_begun_is_waited_for(
     """A delete after a move that is still being saved deletes the vector where it arrives."""
     _, to, moved, vector = shards.moving()
     shards.changes.add(vector, np.array([10**9]), LONG)  # opens the shard
-    served, go = shards.replicas[to]._opened()._served, Event()
-    save = served.save
-    monkeypatch.setattr(served, "save", lambda: (go.wait(LONG), save()))
+    index, go = shards.replicas[to]._opened().index, Event()
+    save = index.save
+    monkeypatch.setattr(index, "save", lambda **how: (go.wait(LONG), save(**how)))
     with pytest.raises(PartialError):
         shards.changes.update(moved, vector, SHORT)
     Thread(target=lambda: (time.sleep(SHORT), go.set())).start()
@@ -180,3 +180,88 @@ def test_waiting_for_other_changes_counts(shards: Shards) -> None:
             shards.changes.delete(IDS[:1], SHORT)
         assert time.monotonic() - began < 2 * SHORT
         first.join()
+
+
+def test_a_shard_that_hangs_delays_no_other(shards: Shards) -> None:
+    """While a shard is busy, and a change of it was given up, changes of others are made."""
+    to, here = int(shards.at[0]), shards.at != shards.at[0]
+    with shards.busy(to):
+        with pytest.raises(PartialError):
+            shards.changes.add(QUERIES[:1], None, SHORT)
+        began = time.monotonic()
+        new = shards.changes.add(QUERIES[here][:6], None, LONG)
+        shards.changes.update(new, QUERIES[here][6:12], LONG)
+        shards.changes.delete(new[:2], LONG)
+        assert time.monotonic() - began < LONG / 2
+    assert [len(shards.holders(id_)) for id_ in new.tolist()] == [0, 0, 1, 1, 1, 1]
+
+
+def test_an_id_that_may_still_come_is_waited_for(shards: Shards) -> None:
+    """A change of ids of a change that was given up waits for its shard; others do not."""
+    to, here = int(shards.at[0]), shards.at != shards.at[0]
+    new = np.array([10**9])
+    with shards.busy(to):
+        with pytest.raises(PartialError):
+            shards.changes.add(QUERIES[:1], new, SHORT)
+        with pytest.raises(PartialError):  # it could be in two shards
+            shards.changes.add(QUERIES[here][:1], new, SHORT)
+        shards.changes.add(QUERIES[here][:1], new + 1, LONG)
+    shards.changes.add(QUERIES[here][:1], new, LONG)
+    assert len(shards.holders(new[0])) == 1
+
+
+@pytest.fixture
+def drivers(copied_path: Path) -> Iterator[list[Shards]]:
+    """Two processes that change the small sharded index, each with replicas of its own."""
+    made = [Shards(copied_path) for _ in range(2)]
+    yield made
+    for each in (t for driver in made for group in driver.threads for t in group.values()):
+        each.shutdown()
+
+
+def test_processes_choose_different_ids(drivers: list[Shards]) -> None:
+    """Vectors that two processes add at a time have all ids after the largest, each one vector."""
+    chosen: list[int] = []
+
+    def add(driver: Shards, rows: NDArray[np.float32]) -> None:
+        for n in range(0, 24, 3):
+            chosen.extend(driver.changes.add(rows[n : n + 3], None, LONG).tolist())
+
+    at = drivers[0].at  # shards of their own, so that they need not wait for each other
+    threads = [
+        Thread(target=add, args=(driver, QUERIES[at == shard]))
+        for shard, driver in enumerate(drivers)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(chosen) == list(range(IDS.max() + 1, IDS.max() + 49))
+    assert len(ShardedIndex(drivers[0].path)) == len(VECTORS) + 48
+
+
+def test_ids_that_were_given_are_not_chosen(drivers: list[Shards]) -> None:
+    """An id that one process is given is not chosen by another one that began before."""
+    first, second = (driver.changes for driver in drivers)
+    (id_,) = first.add(QUERIES[:1], None, LONG).tolist()
+    second.add(QUERIES[1:2], np.array([id_ + 3]), LONG)
+    assert first.add(QUERIES[2:7], None, LONG).tolist() == list(range(id_ + 4, id_ + 9))
+    second.delete(np.array([id_ + 8]), LONG)
+    assert second.add(QUERIES[7:8], None, LONG).tolist() == [id_ + 9]  # none is used again
+
+
+def test_ids_in_a_store_are_numbers_of_json(
+    copied_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without locks ids are by chance, below 2**53, and none that is there."""
+    driver = Shards(copied_path)
+    changes = Changes(
+        N_SHARDS, driver.changes._partition, driver.ask, Folder(f"file://{copied_path}")
+    )
+    firsts = iter([int(IDS.max()) - 1, 10**12])
+    with monkeypatch.context() as patched:
+        patched.setattr("l2route.cluster.changes.secrets.randbelow", lambda _: next(firsts))
+        assert changes.add(QUERIES[:2], None, LONG).tolist() == [10**12, 10**12 + 1]
+    new = np.concatenate([changes.add(QUERIES[n : n + 5], None, LONG) for n in (0, 5)])
+    assert len(set(new.tolist())) == 10
+    assert 0 <= new.min() < new.max() < 2**53

@@ -10,7 +10,7 @@ import pytest
 
 import l2route
 from l2route.cluster.folder import Folder, checked_name
-from l2route.cluster.manifest import MANIFEST, SHARD, Manifest, Point, _checksum
+from l2route.cluster.manifest import MANIFEST, SHARD, Manifest, Point, _checksum, size_now
 from l2route.cluster.sharded import Sharded, ShardedIndex
 from sharding import IDS, QUERIES, VECTORS, K
 
@@ -156,3 +156,24 @@ def test_names_lead_nowhere(name: str) -> None:
     """Names of files cannot lead out of their folder."""
     with pytest.raises(ValueError, match="plain file name"):
         checked_name(name)
+
+
+@pytest.mark.parametrize("url", ["{}", "file://{}"])
+def test_the_size_of_a_shard_follows_its_changes(copied_path: Path, url: str) -> None:
+    """A shard that is not opened has the size of its files; if they are damaged, that as built."""
+    index = ShardedIndex(url.format(copied_path))
+    shard = index.manifest.shards[1]
+    assert size_now(index.folder, shard) == (shard.n_vectors, shard.n_bytes)
+    for first in (0, 1000):
+        rows = VECTORS[:1000] + 9
+        index.shards[1].add(rows, np.arange(1000) + 10**9 + first)
+        loaded = l2route.load(copied_path / shard.directory)
+        n_vectors, n_bytes = size_now(index.folder, shard)
+        assert n_vectors == len(loaded) == shard.n_vectors + first + 1000
+        assert loaded.n_bytes <= n_bytes <= 1.5 * loaded.n_bytes
+    meta = copied_path / shard.directory / "meta.json"
+    for content in (b"{", b"{}", b"[1]"):
+        meta.write_bytes(content)
+        assert size_now(index.folder, shard) == (shard.n_vectors, shard.n_bytes)
+    meta.unlink()
+    assert size_now(index.folder, shard) == (shard.n_vectors, shard.n_bytes)

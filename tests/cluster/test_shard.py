@@ -87,11 +87,11 @@ def test_a_change_that_is_not_saved_is_not_searched(
     """If a save fails, the shard answers from its last save."""
     shard = opened(copied_path)
 
-    def fail() -> None:
+    def fail(**_: object) -> None:
         raise OSError("disk full")
 
     monkeypatch.setattr(shard._copy, "push", fail)
-    monkeypatch.setattr(shard._served, "save", fail)
+    monkeypatch.setattr(shard.index, "save", fail)
     with pytest.raises(OSError, match="disk full"):
         shard.add(QUERIES[:1], np.array([5 * 10**9]))
     assert not shard.holds(np.array([5 * 10**9])).any()
@@ -112,10 +112,10 @@ def test_callers_that_changed_nothing_see_changes_soon(copied_path: Path, url: s
     old, new = first._opened().index.ids[:1].copy(), np.array([5 * 10**9])
     second.search(QUERIES[:1], WIDE)
     first.add(QUERIES[:1], new)
-    version = first.delete(old)
-    assert second.holds(np.append(old, new)).tolist() == [False, True]
+    version = first.delete(old, None).version
+    assert second.holds(np.append(old, new)).mask.tolist() == [False, True]
     assert second.facts()["highest_id"] == new[0]
-    first.delete(new)
+    first.delete(new, None)
     time.sleep(LOOK_SECONDS if "://" not in url else REMOTE_LOOK_SECONDS)
     assert second.search(QUERIES[:1], WIDE).ids[0, 0] != new[0]
     assert second._shard is not None
@@ -128,7 +128,7 @@ def test_a_search_looks_for_saves_seldom(
 ) -> None:
     """Searches do not look into the directory each time, also if they name an older version."""
     first, second = (Replica(str(copied_path), 0) for _ in range(2))
-    older = first.add(QUERIES[:1], np.array([5 * 10**9]))
+    older = first.add(QUERIES[:1], np.array([5 * 10**9])).version
     first.add(QUERIES[1:2], np.array([6 * 10**9]))
     looks: list[int] = []
     pull = second._opened()._copy.pull
@@ -150,7 +150,7 @@ def test_a_change_that_fails_halfway_is_not_made(
     def refuse(*_: object) -> None:
         raise ValueError("no room")
 
-    monkeypatch.setattr(shard._served, "add", refuse)
+    monkeypatch.setattr(shard.index, "add", refuse)
     with pytest.raises(ValueError, match="no room"):
         shard.put(QUERIES[1:3] + 9, np.array([kept[0], 6 * 10**9]))
     np.testing.assert_allclose(shard.index.vectors(kept), QUERIES[:1])
@@ -181,14 +181,14 @@ def test_a_save_of_another_writer_is_not_replaced(
 ) -> None:
     """Of two writers that change a shard of a store at once, the later one changes nothing."""
     first, second = (opened(f"file://{copied_path}") for _ in range(2))
-    save = first._served.save
+    save = first.index.save
 
-    def save_late() -> None:
-        save()
+    def save_late(**how: bool) -> None:
+        save(**how)
         second.add(QUERIES[:1], np.array([6 * 10**9]))
 
     with monkeypatch.context() as patch:
-        patch.setattr(first._served, "save", save_late)
+        patch.setattr(first.index, "save", save_late)
         with pytest.raises(LateError, match="got a newer one"):
             first.add(QUERIES[1:2], np.array([5 * 10**9]))
     ids = np.array([5, 6]) * 10**9
@@ -206,7 +206,7 @@ def test_a_change_that_cannot_begin_leaves_the_lock(
     def fail() -> None:
         raise OSError("gone")
 
-    monkeypatch.setattr("l2route.cluster.shard.LOCK_SECONDS", 0.5)
+    monkeypatch.setattr("l2route.cluster.shard.LEASE_WAIT", 0.5)
     monkeypatch.setattr(first._copy, "pull", fail)
     try:
         first.delete(np.array([1]))
@@ -223,3 +223,16 @@ def test_copies_do_not_grow(copied_path: Path) -> None:
         second.follow(first.put(QUERIES[n : n + 1], np.array([5 * 10**9])))
     names = {each.name for each in (copied_path / "shard-0000").glob("*.npy")}
     assert {each.name for each in second._copy.path.glob("*.npy")} == names
+
+
+@pytest.mark.parametrize("url", ["{}", "file://{}"])
+def test_the_journal_of_a_shard_is_part_of_it(copied_path: Path, url: str) -> None:
+    """What another program has written into the journal of a shard is there, and stays."""
+    single, new = l2route.load(copied_path / "shard-0000"), np.array([5, 6]) * 10**9
+    single.add(QUERIES[:1], new[:1])
+    single.commit()
+    shard = opened(url.format(copied_path))
+    shard.add(QUERIES[1:2], new[1:])
+    assert shard.holds(new).all()
+    assert np.isin(new, l2route.load(copied_path / "shard-0000").ids).all()
+    assert not [*copied_path.glob("shard-0000/journal.*")]

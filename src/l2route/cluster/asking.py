@@ -1,14 +1,19 @@
-"""One batch of calls, at most one answer from each shard: failures, late replicas, deadlines."""
+"""One batch of calls, at most one answer from each shard: failures, late replicas, deadlines.
+
+And how many batches there may be at a time.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
+from threading import Condition
 from typing import Any, NamedTuple
 
-from l2route.cluster.errors import LateError, ShardError
+from l2route.cluster.errors import LateError, QueueFullError, ShardError
 from l2route.cluster.fleet import Fleet, Member
 from l2route.cluster.latencies import Hedges
 
@@ -228,3 +233,39 @@ class Asking:
     def _give_up(self, shard: int, why: str) -> None:
         self.missing[shard] = why
         del self._waiting[shard]
+
+
+class Turns:
+    """Room for a number of batches at a time; others wait, and beyond a number are refused."""
+
+    def __init__(self, max_running: int, max_waiting: int) -> None:
+        self._max_running, self._max_waiting = max_running, max_waiting
+        self._changed = Condition()
+        self.n_running = self.n_waiting = 0
+
+    @contextmanager
+    def taken(self, seconds: float) -> Iterator[None]:
+        """Wait for room, and hold it."""
+        with self._changed:
+            if self.n_running >= self._max_running:
+                self._wait(seconds)
+            self.n_running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.n_running -= 1
+                self._changed.notify()
+
+    def _wait(self, seconds: float) -> None:
+        if self.n_waiting >= self._max_waiting:
+            raise QueueFullError(f"expected at most {self._max_waiting} batches to wait, got more")
+        self.n_waiting += 1
+        try:
+            has_room = self._changed.wait_for(
+                lambda: self.n_running < self._max_running, timeout=seconds
+            )
+        finally:
+            self.n_waiting -= 1
+        if not has_room:
+            raise QueueFullError(f"expected room for a batch within {seconds:g} s, got none")

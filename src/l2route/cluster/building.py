@@ -8,6 +8,7 @@ done again. The manifest is the last file that is written.
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -42,11 +43,12 @@ from l2route.cluster.tasks import (
     build_shard,
     bytes_of_build,
     bytes_of_rows,
+    directory_of,
     finished_shard,
     merged_neighbors,
     neighbors_in_shard,
 )
-from l2route.cluster.workspace import PLAN, Workspace, divide_part, rows_per_part
+from l2route.cluster.workspace import Workspace, alone, divide_part, rows_per_part
 from l2route.data.vectors import check_metric, check_vectors
 from l2route.files.hashing import hash_arrays
 from l2route.recipe.steps import Routing
@@ -170,11 +172,17 @@ class _Build:
 
     def finish(self) -> Manifest:
         """Do all steps that are not done."""
-        self.workspace = Workspace(self.folder)
-        self.name = self._planned()
-        if self.folder.has(MANIFEST):
-            self.workspace.remove()  # if an earlier run was cut off after the manifest
-            return self._calibrated(Manifest.read(self.folder))
+        name = self._name()
+        with alone(self.folder, name):
+            self.workspace = Workspace(self.folder, name, secrets.token_hex(8))
+            if not self.folder.has(MANIFEST):
+                self._build()
+            self.workspace.remove()  # also if an earlier run was cut off after the manifest
+            return self._calibrated()
+
+    def _build(self) -> None:
+        """Build all that is missing; the manifest is the last."""
+        self.workspace.begin(self._content())
         split = None if self.log is None else split_queries(self.log, self.options.seed)
         partition = self._partition(split)
         self._divide(partition)
@@ -182,43 +190,38 @@ class _Build:
         shards = self._shards(partition, split, truth)
         router = self._router(partition, split, truth)
         manifest = self._manifest(shards, router, split, truth)
+        self.workspace.check()
         manifest.write(self.folder)
-        self.workspace.remove()
-        return self._calibrated(manifest)
 
-    def _calibrated(self, manifest: Manifest) -> Manifest:
+    def _calibrated(self) -> Manifest:
         """The manifest with a setting that reaches the recall, if there are queries to measure on.
 
         The learned router is kept if it then asks fewer shards than the centroids.
         """
-        options = self.options
+        options, before = self.options, self.folder.read(MANIFEST)
+        manifest = Manifest.read(self.folder)
         key = (options.k, options.recall)
         if "queries" not in manifest.arrays or key in {(p.k, p.target) for p in manifest.points}:
             return manifest
         calibrated = calibrated_by(self.runner, self.folder, manifest, options.recall, options.k)
+        if self.folder.read(MANIFEST) != before:  # somebody else has calibrated it meanwhile
+            return Manifest.read(self.folder)
         calibrated.write(self.folder)
         for name in manifest.arrays.keys() - calibrated.arrays.keys():
             self.folder.remove(manifest.arrays[name]["file"])
         return calibrated
 
-    def _planned(self) -> str:
-        """The name of the build; refuses a folder with something else."""
-        own = {key: value for key, value in asdict(self.options).items() if key not in _NOT_CONTENT}
-        parts = [json.dumps(own, sort_keys=True), self.source.fingerprint()]
+    def _content(self) -> dict[str, Any]:
+        """The options that say what is built."""
+        return {
+            key: value for key, value in asdict(self.options).items() if key not in _NOT_CONTENT
+        }
+
+    def _name(self) -> str:
+        """The name of the build: the same for the same vectors, queries and options."""
+        parts = [json.dumps(self._content(), sort_keys=True), self.source.fingerprint()]
         logged = [] if self.log is None else [self.log]
-        name = hash_arrays(" ".join(parts), *logged)
-        self.folder.make()
-        if not self.folder.has(PLAN):
-            others = self.folder.names()
-            if others:
-                expected = f"{self.folder}: expected an empty directory or an unfinished build"
-                raise ValueError(f"{expected}, got {others[0]} in it")
-            self.folder.replace(PLAN, json.dumps({"build": name, "options": own}).encode())
-        found = json.loads(self.folder.read(PLAN)).get("build")
-        if found != name:
-            expected = f"{self.folder}: expected a build of the same vectors, queries and options"
-            raise ValueError(f"{expected}, got another")
-        return name
+        return hash_arrays(" ".join(parts), *logged)
 
     def _partition(self, split: QuerySplit | None) -> Partition:
         """Divide a sample, by the part of the log that is for learning if there is one."""
@@ -248,9 +251,11 @@ class _Build:
         kept = self.workspace.kept("divided")
         if kept is not None:
             self.counts = kept[0]["counts"]
+            self.workspace = replace(self.workspace, rows_name=kept[0].get("rows", ""))
             return
-        if not self.source.is_repeatable:
-            self.workspace.forget_parts()  # the same numbers now stand for other rows
+        if not self.source.is_repeatable:  # the same numbers of parts now stand for other rows
+            self.workspace.forget("rows-")
+            self.workspace = replace(self.workspace, rows_name=f"rows-{self.workspace.attempt}")
         clock, n_done = Clock(), self.workspace.n_divided()
         n_rows = rows_per_part(partition.n_shards, self.source.dim)
 
@@ -270,7 +275,7 @@ class _Build:
         run_all(self.runner, divide_part, tasks(), needs, note)
         self.counts = self.workspace.count_rows(partition.n_shards)
         values = {"seconds": clock.seconds, "n_parts": n_done, "counts": self.counts}
-        self.workspace.keep("divided", values)
+        self.workspace.keep("divided", values | {"rows": self.workspace.rows_name})
 
     def _truth(self, split: QuerySplit, n_shards: int) -> NDArray[Any]:
         """Shards and ids of the true neighbours of all queries.
@@ -307,22 +312,24 @@ class _Build:
         done: dict[int, Shard] = {}
         tasks = []
         for number in range(n_shards):
-            shard = finished_shard(self.folder, self.name, number)
+            shard = finished_shard(self.workspace, number)
             if shard is not None:
                 done[number] = shard
                 continue
+            self.workspace.check()
+            self.folder.sub(directory_of(number)).remove_tree()  # what is there is not whole
             own, recipe = None, self.options.recipe
             if split is not None and truth is not None:
                 own = split.of_shard(truth, number)
                 if len(own) < FEW_QUERIES:
                     own, recipe = split.queries[: split.n_learn], replace(recipe, minutes=0)
-            arguments = (self.folder, self.name, number, own, recipe)
+            arguments = (self.workspace, number, own, recipe)
             tasks.append(Task(f"shard {number}", arguments))
         self.facts["n_shards_resumed"] = len(done)
 
         def note(end: Done) -> None:
             facts = {key: end.result[key] for key in Shard.__dataclass_fields__}
-            done[end.task.arguments[2]] = Shard(**facts)
+            done[end.task.arguments[1]] = Shard(**facts)
             self.progress("shards", len(done), n_shards)
 
         n_bytes = bytes_of_build(max(self.counts), self.source.dim, self.options.recipe)
@@ -362,7 +369,7 @@ class _Build:
         counts = [shard.n_vectors for shard in shards]
         self.facts |= {"largest_share": max(counts) / sum(counts)}
         return Manifest(
-            build=self.name,
+            build=self.workspace.build,
             metric=check_metric(self.options.metric),
             dim=self.source.dim,
             k=self.options.k,

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Condition, Lock
+from threading import Lock
 from typing import Any, Literal, Self
 from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.cluster.asking import Asking, Call
+from l2route.cluster.asking import Asking, Call, Turns
 from l2route.cluster.changes import Changes
-from l2route.cluster.errors import ClusterWarning, PartialError, QueueFullError
+from l2route.cluster.errors import ClusterWarning, PartialError
 from l2route.cluster.fleet import Fleet, FleetOptions
 from l2route.cluster.latencies import Hedges, Latencies
-from l2route.cluster.manifest import Point
+from l2route.cluster.manifest import Point, size_now
 from l2route.cluster.merge import Answer, ClusterResult, merge
 from l2route.cluster.operating import find_point
 from l2route.cluster.rays import Address, connected
@@ -55,7 +53,7 @@ class Cluster(Sharded):
         cpus: cores that Ray reserves for an actor.
         threads: threads of a search in an actor.
         n_bytes: memory that Ray reserves for an actor; by default one and a half times the bytes
-            of the largest shard.
+            of the largest shard as it is now.
         mmap: map shards instead of reading them.
         timeout: seconds for a search or a change, unless a call says otherwise.
         hedge: seconds after which a second replica is asked; by default from measured latencies.
@@ -86,15 +84,17 @@ class Cluster(Sharded):
         if timeout <= 0 or max_running < 1 or max_waiting < 0:
             got = f"{timeout}, {max_running} and {max_waiting}"
             raise ValueError(f"expected a time-out above 0 and room for batches, got {got}")
+        self.sizes = [size_now(self.folder, shard) for shard in self.manifest.shards]
+        """Vectors and bytes of the shards, as each has said last."""
         if n_bytes is None:
-            n_bytes = int(1.5 * max(shard.n_bytes for shard in self.manifest.shards))
+            n_bytes = int(1.5 * max(size for _, size in self.sizes))
         chosen = self.manifest.replicas if replicas is None else replicas
         options = FleetOptions(chosen, cpus, threads, n_bytes, name, mmap)
         self._ray = connected(address)
         self.fleet = Fleet(self._ray, self, options)
         self._timeout, self._hedge, self._is_shared = timeout, hedge, name is not None
         self._latencies, self._hedges = Latencies(), Hedges()
-        self._turns = _Turns(max_running, max_waiting)
+        self._turns = Turns(max_running, max_waiting)
         this = ref(self)  # no circle: actors end when nobody has this object
 
         def ask(calls: dict[int, Call], seconds: float) -> dict[int, Any]:
@@ -102,7 +102,7 @@ class Cluster(Sharded):
             assert cluster is not None  # who changes it has it
             return cluster._needed(calls, seconds)
 
-        self._changes = Changes(self.n_shards, self.router.partition, ask)
+        self._changes = Changes(self.n_shards, self.router.partition, ask, self.folder)
         self._calibrating, self._out_of_reach = Lock(), dict[tuple[float, int], str]()
         self._given_up: frozenset[int] = frozenset()
         self.n_hedged = 0
@@ -119,7 +119,10 @@ class Cluster(Sharded):
         if lacking is not None:
             message = f"{lacking}: shards without room wait for it"
             warnings.warn(message, ClusterWarning, stacklevel=3)
-        _, missing = self._of_each("ready", seconds)
+        said, missing = self._of_each("ready", seconds)
+        self._changes.finish(
+            [move for each in said.values() for move in each["moves"]], STATUS_SECONDS
+        )
         if missing:
             message = f"not all shards are ready: {'; '.join(missing.values())}"
             warnings.warn(message, ClusterWarning, stacklevel=3)
@@ -213,7 +216,7 @@ class Cluster(Sharded):
             for shard, each in sorted(answers.items())
         ]
         lost = sorted(missing)
-        sizes = [shard.n_vectors for shard in self.manifest.shards]
+        sizes = [n_vectors for n_vectors, _ in self.sizes]
         return merge(
             found,
             len(rows),
@@ -222,7 +225,7 @@ class Cluster(Sharded):
             router_cost=cost,
             missed=chosen[:, lost].sum(axis=1).astype(np.int32),
             missing=tuple(lost),
-            coverage=1 - sum(sizes[shard] for shard in lost) / sum(sizes),
+            coverage=1 - sum(sizes[shard] for shard in lost) / max(1, sum(sizes)),
         )
 
     def _search_call(self, shard: int, rows: Floats, asked: Asked) -> Call:
@@ -243,8 +246,17 @@ class Cluster(Sharded):
         asking = Asking(self._ray, self.fleet, calls, timeout, self._given_up, note, self._hedges)
         asking.run()
         self.n_hedged += asking.n_hedged
+        for shard, answer in asking.answers.items():
+            self._note_size(shard, answer)
         self._given_up = (self._given_up - set(asking.answers)) | set(asking.missing)
         return asking.answers, asking.missing
+
+    def _note_size(self, shard: int, answer: Any) -> None:
+        """Keep the size that a shard says with an answer, if it does."""
+        if isinstance(answer, dict):
+            self.sizes[shard] = (answer["n_vectors"], answer["n_bytes"])
+        elif hasattr(answer, "n_vectors"):
+            self.sizes[shard] = (answer.n_vectors, self.sizes[shard][1])
 
     def point_for(self, recall: float, k: int, *, is_filtered: bool = False) -> Point:
         """The setting that reaches a recall; it is measured once, whatever threads ask for it."""
@@ -350,46 +362,10 @@ class Cluster(Sharded):
     def info(self) -> dict[str, Any]:
         """Summary of the index and of its replicas, as a dict of plain values."""
         said, _ = self._of_each("facts", STATUS_SECONDS)
-        facts = info_of(self, [said.get(shard) for shard in range(self.n_shards)])
+        facts = info_of(self, [said.get(shard) for shard in range(self.n_shards)], self.sizes)
         return facts | {
             "replicas": len(self.fleet.members[0]),
             "n_hedged": self.n_hedged,
             "n_running": self._turns.n_running,
             "n_waiting": self._turns.n_waiting,
         }
-
-
-class _Turns:
-    """Room for a number of batches at a time; others wait, and beyond a number are refused."""
-
-    def __init__(self, max_running: int, max_waiting: int) -> None:
-        self._max_running, self._max_waiting = max_running, max_waiting
-        self._changed = Condition()
-        self.n_running = self.n_waiting = 0
-
-    @contextmanager
-    def taken(self, seconds: float) -> Iterator[None]:
-        """Wait for room, and hold it."""
-        with self._changed:
-            if self.n_running >= self._max_running:
-                self._wait(seconds)
-            self.n_running += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self.n_running -= 1
-                self._changed.notify()
-
-    def _wait(self, seconds: float) -> None:
-        if self.n_waiting >= self._max_waiting:
-            raise QueueFullError(f"expected at most {self._max_waiting} batches to wait, got more")
-        self.n_waiting += 1
-        try:
-            has_room = self._changed.wait_for(
-                lambda: self.n_running < self._max_running, timeout=seconds
-            )
-        finally:
-            self.n_waiting -= 1
-        if not has_room:
-            raise QueueFullError(f"expected room for a batch within {seconds:g} s, got none")

@@ -30,11 +30,14 @@ class ClusterIndex:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.dim, self.space_names = cluster.dim, ("shards",)
-        self.n_bytes = sum(shard.n_bytes for shard in cluster.manifest.shards)
-        self.n_vectors = cluster.manifest.n_vectors
 
     def __len__(self) -> int:
-        return self.n_vectors
+        return sum(n_vectors for n_vectors, _ in self._cluster.sizes)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all shards."""
+        return sum(n_bytes for _, n_bytes in self._cluster.sizes)
 
     def search(
         self,
@@ -97,7 +100,7 @@ class _Searcher:
 class ServedCluster:
     """A cluster as the server knows what it serves; changes are saved before they return."""
 
-    has_changes = is_newer = False
+    has_changes = has_journal = is_newer = False
     n_reloads = 0
     labels = None
 
@@ -114,9 +117,7 @@ class ServedCluster:
         if labels is not None:
             raise ValueError("expected no labels in a sharded index, got some")
         with _refusals():
-            added = self._cluster.add(vectors, ids)
-        self.index.n_vectors += len(added)
-        return added
+            return self._cluster.add(vectors, ids)
 
     def update(self, ids: Ids, vectors: object) -> Ids:
         """Give ids new vectors."""
@@ -128,10 +129,12 @@ class ServedCluster:
         """Delete vectors."""
         with _refusals():
             self._cluster.delete(ids)
-        self.index.n_vectors -= len(ids)
         return ids
 
-    def save(self) -> None:
+    def commit(self, *, follows: bool = True) -> None:
+        """Do nothing: all is saved."""
+
+    def save(self, *, follows: bool = True) -> None:
         """Do nothing: all is saved."""
 
     def reload(self) -> bool:

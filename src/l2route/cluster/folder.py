@@ -8,23 +8,26 @@ directory, and changes are copied back, the file that names the others last.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
 import tempfile
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from l2route.cluster.errors import LateError
 from l2route.extras import install
-from l2route.files.atomic import is_partial, make_directory, replacing
+from l2route.files.atomic import is_partial, make_directory, replacing, sync
+from l2route.files.journal import NAME as JOURNAL
 from l2route.files.meta import META, file_names, read_bytes
 
 MAX_TEXT_BYTES = 1 << 26
 """Largest manifest that is read."""
 _NAME = r"[\w][\w.-]*"
-_HASHED = r"\w+\.[0-9a-f]{16}\.npy"
+_HASHED = rf"\w+\.[0-9a-f]{{16}}\.npy|{JOURNAL}"
 
 
 class Folder:
@@ -135,6 +138,21 @@ class Folder:
         with replacing(self._disk / name) as temporary:
             temporary.write_bytes(content)
 
+    def rename(self, other: Folder) -> bool:
+        """Give a directory of this machine the name of another one, if that is not there.
+
+        Returns:
+            Whether it was not there, or had nothing in it.
+        """
+        try:
+            self.path.rename(other.path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise
+        sync(other.path.parent)
+        return True
+
     def remove(self, name: str) -> None:
         """Remove a file, if there is one."""
         checked_name(name)
@@ -206,11 +224,14 @@ class Copy:
             if re.fullmatch(_HASHED, each.name) and each.name not in needed:
                 each.unlink()
 
-    def push(self) -> None:
+    def push(self, check: Callable[[], None] = lambda: None) -> None:
         """Take what was saved here to the folder, meta.json last; then remove what it names not.
 
         If another writer has saved meanwhile, nothing is replaced. Stores without locks leave a
         moment between this check and the save.
+
+        Args:
+            check: called right before meta.json is replaced; its error leaves the folder as it is.
         """
         if self.folder.is_local:
             return
@@ -220,6 +241,7 @@ class Copy:
             self.folder.upload(self.path / name)
         if self._seen is not None and self.folder.read(META) != self._seen:
             raise LateError(f"{self.folder}: expected the save that was changed, got a newer one")
+        check()
         self.folder.replace(META, text)
         self._seen = text
         for name in sorted(there - needed):
@@ -239,6 +261,8 @@ def _named(folder: Folder, text: bytes) -> set[str]:
     try:
         meta = json.loads(text)
         names = file_names(meta["arrays"], meta.get("patches", ()))
+        if (journal := meta.get("journal")) is not None and folder.has(journal):
+            names.add(journal)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder}/{META}: expected the files of an index, got {error}") from None
     return {checked_name(name) for name in names}

@@ -8,14 +8,18 @@ a `shard.json` that says of which sharded index it is which shard.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from l2route.cluster.folder import Folder
 from l2route.data.vectors import Metric, check_metric
 from l2route.files.hashing import hash_arrays
+from l2route.files.meta import META, version_of
 
 MANIFEST = "manifest.json"
 SHARD = "shard.json"
@@ -23,6 +27,9 @@ SHARD = "shard.json"
 FORMAT = "l2route-shards"
 SCHEMA = 1
 MAX_SHARDS = 65_536
+ROOM = 1.5
+"""Bytes in memory for each byte on disk of a shard that was changed, as its buffers have room;
+measured with 600 to 13,600 vectors: 1.15 to 1.43."""
 _HASH = r"[0-9a-f]{32}"
 T = TypeVar("T", bound="Shard | Point")
 
@@ -185,6 +192,28 @@ def read_mark(folder: Folder, build: str, number: int) -> dict[str, Any]:
         expected = f"shard {number} of build {build}"
         raise ValueError(f"{folder}: expected {expected}, got {got[2]!r} of {got[1]!r}")
     return facts
+
+
+def size_now(folder: Folder, shard: Shard) -> tuple[int, int]:
+    """Vectors and bytes in memory of a shard, by its files: deleted vectors may count too.
+
+    As built, if it was not changed or its files cannot be read.
+    """
+    built = shard.n_vectors, shard.n_bytes
+    try:
+        text = folder.sub(shard.directory).read(META)
+        if version_of(text) == shard.version:
+            return built
+        meta = json.loads(text)
+        shapes = {name: each["shape"] for name, each in meta["arrays"].items()}
+        for patch in meta.get("patches", ()):
+            for name, part in patch["parts"].items():
+                shapes[name] = [part["length"], *shapes[name][1:]]
+        sizes = [np.dtype(each["dtype"]).itemsize for each in meta["arrays"].values()]
+        n_bytes = [math.prod(shape) for shape in shapes.values()]
+        return int(shapes["vectors"][0]), int(ROOM * np.dot(sizes, n_bytes))
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return built
 
 
 def _made(kind: type[T], values: Mapping[str, Any]) -> T:

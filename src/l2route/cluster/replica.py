@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from l2route.cluster.errors import ShardError
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest
+from l2route.cluster.moves import Held, Move
 from l2route.cluster.shard import NEVER, Asked, OpenShard
 
 Floats = NDArray[np.float32]
@@ -38,6 +40,17 @@ class Found(NamedTuple):
     computed: NDArray[np.float64]
     seconds: float
     """Time that the search took in the replica."""
+    n_vectors: int
+    """Vectors of the shard."""
+
+
+class Changed(NamedTuple):
+    """A shard after a change."""
+
+    version: str
+    """Its save, which has the change."""
+    n_vectors: int
+    """Its vectors."""
 
 
 class Replica:
@@ -96,19 +109,25 @@ class Replica:
             shard.follow_if_free()
 
     def ready(self) -> dict[str, Any]:
-        """Open the shard, and say what it has and where it is."""
-        return self._opened().facts() | {"pid": os.getpid()}
+        """Open the shard; say what it has, where it is, and which moves into it are not done."""
+        shard = self._opened()
+        return shard.facts() | {"pid": os.getpid(), "moves": shard.moves()}
 
     def search(self, queries: Floats, asked: Asked, version: str | None = None) -> Found:
         """Answer queries [n, dim], from a save that is not older than a version."""
         began = time.perf_counter()
-        found = self._opened(version).search(queries, asked, self._n_threads)
+        shard = self._opened(version)
+        found = shard.search(queries, asked, self._n_threads)
         seconds = time.perf_counter() - began
-        return Found(found.ids, found.distances, found.counts, found.n_computed, seconds)
+        counted = found.counts, found.n_computed, seconds, len(shard.index)
+        return Found(found.ids, found.distances, *counted)
 
-    def holds(self, ids: Ids, version: str | None = None) -> NDArray[np.bool_]:
-        """Whether the shard has each of these ids [n]."""
-        return self._opened(version, is_exact=True).holds(ids)
+    def holds(self, ids: Ids, version: str | None = None) -> Held:
+        """Whether the shard has each of these ids [n], and moves of them into it."""
+        shard = self._opened(version, is_exact=True)
+        mask = shard.holds(ids)  # before the moves: an id that is here without one has stayed
+        found = [each._replace(ids=np.intersect1d(each.ids, ids)) for each in shard.moves()]
+        return Held(mask, [each for each in found if len(each.ids)])
 
     def facts(self, version: str | None = None) -> dict[str, Any]:
         """Size of the shard as it is now."""
@@ -116,20 +135,45 @@ class Replica:
 
     def add(
         self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = NEVER
-    ) -> str:
+    ) -> Changed:
         """Add vectors, and save; see `OpenShard.add`."""
-        return self._opened(version).add(vectors, ids, deadline)
+        return self._changed(version, lambda shard: shard.add(vectors, ids, deadline))
 
     def put(
-        self, vectors: Floats, ids: Ids, version: str | None = None, deadline: float = NEVER
-    ) -> str:
+        self,
+        vectors: Floats,
+        ids: Ids,
+        move: Move | None,
+        version: str | None = None,
+        deadline: float = NEVER,
+    ) -> Changed:
         """Add vectors or replace those of their ids, and save; see `OpenShard.put`."""
-        return self._opened(version).put(vectors, ids, deadline)
+        return self._changed(version, lambda shard: shard.put(vectors, ids, move, deadline))
 
-    def delete(self, ids: Ids, version: str | None = None, deadline: float = NEVER) -> str:
+    def delete(
+        self,
+        ids: Ids,
+        moves: Sequence[Move] | None,
+        version: str | None = None,
+        deadline: float = NEVER,
+    ) -> Changed:
         """Delete those ids that the shard has, and save; see `OpenShard.delete`."""
-        return self._opened(version).delete(ids, deadline)
+        return self._changed(version, lambda shard: shard.delete(ids, moves, deadline))
 
-    def settle(self, version: str | None = None, deadline: float = NEVER) -> str:
+    def end_moves(
+        self,
+        moves: Sequence[Move],
+        gone: Ids,
+        version: str | None = None,
+        deadline: float = NEVER,
+    ) -> Changed:
+        """Forget moves that are done; see `OpenShard.end_moves`."""
+        return self._changed(version, lambda shard: shard.end_moves(moves, gone, deadline))
+
+    def settle(self, version: str | None = None, deadline: float = NEVER) -> Changed:
         """Wait for changes that have begun; see `OpenShard.settle`."""
-        return self._opened(version).settle(deadline)
+        return self._changed(version, lambda shard: shard.settle(deadline))
+
+    def _changed(self, version: str | None, change: Callable[[OpenShard], str]) -> Changed:
+        shard = self._opened(version)
+        return Changed(change(shard), len(shard.index))

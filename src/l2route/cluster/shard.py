@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from threading import RLock
@@ -16,14 +16,17 @@ from numpy.typing import NDArray
 
 from l2route.cluster.errors import LateError
 from l2route.cluster.folder import Copy, Folder
+from l2route.cluster.lease import Lease, leased
 from l2route.cluster.manifest import Manifest, read_mark
+from l2route.cluster.moves import Move, read_moves, write_moves
 from l2route.data.vectors import normalize
 from l2route.files.atomic import locked
+from l2route.files.storage import LOCK, StaleError
+from l2route.index import RoutingIndex, load
 from l2route.search.filter import filter_of_ids
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
 from l2route.search.validation import CalibrationWarning
-from l2route.serve.served import Served
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
@@ -33,9 +36,8 @@ MAX_CHANGED = 0.1
 """Share by which a shard may grow or shrink before settings of its build are not used."""
 N_PASSED = 64
 """Versions older than the save in memory that are remembered as such."""
-LOCK = ".change.lock"
-"""Locked while a shard is changed, so that replicas change it one after another."""
-LOCK_SECONDS = 60.0
+LEASE_WAIT = 60.0
+"""Seconds that a change waits for others of its shard."""
 NEVER = float("inf")
 """Deadline of a change that nobody gives up."""
 
@@ -64,7 +66,8 @@ class OpenShard:
     def __init__(
         self, folder: Folder, manifest: Manifest, number: int, *, mmap: bool = False
     ) -> None:
-        place = folder.sub(manifest.shards[number].directory)
+        self._folder, self._directories = folder, [each.directory for each in manifest.shards]
+        place = self._place(number)
         read_mark(place, manifest.build, number)
         self.number = number
         self._copy = Copy(place)
@@ -75,21 +78,22 @@ class OpenShard:
         self._passed: deque[str] = deque(maxlen=N_PASSED)
         self.is_lost = False
         """Whether memory holds a change that is not saved and could not be taken back."""
-        self._served = Served(self._copy.path, mmap=mmap)
-        got = (self._served.index.dim, self._served.index.searcher().base.metric)
+        self._lease: Lease | None = None  # while the shard is changed
+        self.index: RoutingIndex = load(self._copy.path, mmap=mmap)
+        """The index that is searched; another one after a newer save was loaded."""
+        got = (self.index.dim, self.index.searcher().base.metric)
         if got != (manifest.dim, manifest.metric):
             expected = f"{manifest.dim} dimensions, {manifest.metric}"
             raise ValueError(f"{place}: expected {expected}, got {got[0]} dimensions, {got[1]}")
 
-    @property
-    def index(self) -> Any:
-        """The index, a `RoutingIndex`."""
-        return self._served.index
+    def _place(self, number: int) -> Folder:
+        """The folder of a shard."""
+        return self._folder.sub(self._directories[number])
 
     @property
     def version(self) -> str:
         """Checksum of the save that is searched."""
-        version = self._served.index.saved_version
+        version = self.index.saved_version
         assert version is not None  # it was loaded
         return version
 
@@ -105,7 +109,7 @@ class OpenShard:
         for as many answers and as high a recall, if there is one, or by the widest beam.
         """
         where = None if asked.where is None else filter_of_ids(asked.where)
-        index = self._served.index
+        index = self.index
         if asked.recall is None:
             limits = asked.limits._asdict()
             return index.search(queries, asked.k, where=where, n_threads=n_threads, **limits)
@@ -122,7 +126,7 @@ class OpenShard:
     def _search_unmeasured(
         self, queries: Floats, asked: Asked, where: Any, n_threads: int
     ) -> SearchResult:
-        index, recall = self._served.index, asked.recall or 0.0
+        index, recall = self.index, asked.recall or 0.0
         is_as_built = abs(len(index) - self._n_built) <= MAX_CHANGED * self._n_built
         space = index.searcher().space.name
         able = [
@@ -145,8 +149,7 @@ class OpenShard:
     def follow(self, version: str | None = None) -> str:
         """Load the newer save if this is not the version that is needed, and return the version.
 
-        The save is taken as it is. `Served.reload` would make this replica's own changes again, and
-        bring back what another replica has deleted since.
+        The save is taken as it is: what another replica has deleted since stays deleted.
         """
         with self._turn:
             self._follow(version)
@@ -164,18 +167,22 @@ class OpenShard:
         if version is not None and version == self.version:
             return
         self._copy.pull()
-        if self._served.is_newer:
-            self._served = Served(self._copy.path, mmap=self._mmap)
+        if self.index.is_behind:
+            self.index = load(self._copy.path, mmap=self._mmap)
         if version is not None and version != self.version:
             self._passed.append(version)  # it was saved before it was asked for
 
     def holds(self, ids: Ids) -> NDArray[np.bool_]:
         """Whether the shard has each of these ids [n]."""
-        return np.isin(ids, self._served.index.ids)
+        return np.isin(ids, self.index.ids)
+
+    def moves(self) -> list[Move]:
+        """Moves of ids into this shard that are not done."""
+        return read_moves(self._place(self.number), self.number)
 
     def facts(self) -> dict[str, Any]:
         """Size of the shard as it is now."""
-        index = self._served.index
+        index = self.index
         ids = index.ids
         return {
             "n_vectors": len(index),
@@ -198,36 +205,81 @@ class OpenShard:
                 raise ValueError(f"expected ids that the index does not have, got {known}")
             if not has.all():
                 with self._saved():
-                    self._served.add(vectors, ids, None)
+                    self.index.add(vectors, ids)
         return self.version
 
-    def put(self, vectors: Floats, ids: Ids, deadline: float = NEVER) -> str:
+    def put(
+        self, vectors: Floats, ids: Ids, move: Move | None = None, deadline: float = NEVER
+    ) -> str:
         """Replace the vectors of ids that the shard has, add the others, and save.
+
+        A move is recorded first; see `end_moves`.
 
         Returns:
             The version that has them.
         """
         with self._alone(deadline):
             has = self.holds(ids)
+            if move is not None:
+                self._record(lambda moves: [*moves, move])
             with self._saved():
                 if has.any():
-                    self._served.update(ids[has], vectors[has])
+                    self.index.update(ids[has], vectors[has])
                 if not has.all():
-                    self._served.add(vectors[~has], ids[~has], None)
+                    self.index.add(vectors[~has], ids[~has])
         return self.version
 
-    def delete(self, ids: Ids, deadline: float = NEVER) -> str:
+    def delete(self, ids: Ids, moves: Sequence[Move] | None = None, deadline: float = NEVER) -> str:
         """Delete those of these ids that the shard has, and save.
+
+        Args:
+            ids: ids [n], of which the shard may lack some.
+            moves: moves into other shards; ids that these do not have on record any more stay.
+            deadline: as for `add`.
 
         Returns:
             The version without them.
         """
         with self._alone(deadline):
             here = ids[self.holds(ids)]
+            if moves is not None:
+                here = here[self._are_moved(here, moves)]
             if len(here):
+                self._record(lambda own: _without(own, {move.token for move in own}, here))
                 with self._saved():
-                    self._served.delete(here)
+                    self.index.delete(here)
         return self.version
+
+    def _are_moved(self, ids: Ids, moves: Sequence[Move]) -> NDArray[np.bool_]:
+        """Whether other shards have moves of these ids on record [n]."""
+        found = np.zeros(len(ids), dtype=bool)
+        for move in (each for each in moves if each.target != self.number):
+            for known in read_moves(self._place(move.target), move.target):
+                if known.token == move.token:
+                    found |= np.isin(ids, move.ids) & np.isin(ids, known.ids)
+        return found
+
+    def end_moves(self, moves: Sequence[Move], gone: Ids, deadline: float = NEVER) -> str:
+        """Forget moves of ids that no other shard has, or that this one does not have.
+
+        Args:
+            moves: moves into this shard.
+            gone: ids that were removed from all other shards.
+            deadline: as for `add`.
+        """
+        with self._alone(deadline):
+            ids = np.concatenate([move.ids for move in moves])
+            done = ids[np.isin(ids, gone) | ~self.holds(ids)]
+            self._record(lambda own: _without(own, {move.token for move in moves}, done))
+        return self.version
+
+    def _record(self, edit: Callable[[list[Move]], list[Move]]) -> None:
+        """Replace the record of moves into this shard, unless another writer has taken over."""
+        with nullcontext() if self._lease is None else self._lease.kept():
+            before = self.moves()
+            after = edit(before)
+            if before or after:
+                write_moves(self._place(self.number), after)
 
     def settle(self, deadline: float = NEVER) -> str:
         """Wait until changes that have begun have ended, here and in other replicas.
@@ -242,7 +294,7 @@ class OpenShard:
         """Whether the shard has just these vectors: a call may be repeated after a fault."""
         if not has.all():
             return False
-        own, base = self._served.index.vectors(ids), self._served.index.searcher().base
+        own, base = self.index.vectors(ids), self.index.searcher().base
         given = normalize(vectors) if base.metric == "cosine" else vectors
         stored = given.astype(base.rows.dtype).astype(np.float32)
         rounding = np.finfo(base.rows.dtype).eps * np.abs(stored)
@@ -253,32 +305,60 @@ class OpenShard:
         """Save what the block changes; after any error memory is as the last save."""
         try:
             yield
-            self._served.save()
+            if self._lease is not None:
+                with self._lease.kept():
+                    pass
+            self.index.save(merge=False)
             self._copy.push()
-        except BaseException:
+        except BaseException as error:
             # what is in memory must not be searched if it is not saved
             self.is_lost = True
             self._copy.pull()  # of a save that was not pushed
-            self._served = Served(self._copy.path, mmap=self._mmap)
+            self.index = load(self._copy.path, mmap=self._mmap)
             self.is_lost = False
+            if isinstance(error, (StaleError, TimeoutError)):
+                raise LateError(f"shard {self.number}: {error}") from None
             raise
 
     @contextmanager
     def _alone(self, deadline: float) -> Iterator[None]:
         """Exclude changes by other replicas where there are locks, and see theirs first."""
-        path = self._copy.path / LOCK
-        seconds = min(LOCK_SECONDS, max(0.0, deadline - time.time()))
-        lock: Any = locked(path, seconds) if self.is_local else nullcontext()
+        until = min(deadline, time.time() + LEASE_WAIT)
+        lease: Any = leased(self._copy.path, until) if self.is_local else nullcontext()
         with ExitStack() as held:
             try:
-                held.enter_context(lock)
+                taken = held.enter_context(lease)
+                held.enter_context(self._turn)
+                self._follow(None)
+                if taken is not None and taken.overtakes:
+                    self._fence(until)
+                    taken.overtakes = False
             except TimeoutError as error:
                 raise LateError(f"shard {self.number}: {error}") from None
-            held.enter_context(self._turn)
-            self._follow(None)
             if time.time() > deadline:
                 raise LateError(f"shard {self.number} could not begin the change in time")
+            self._lease = taken
             yield
+
+    def _fence(self, until: float) -> None:
+        """Save the shard as it is, so that a holder of the lease that was overtaken cannot."""
+        with locked(self._copy.path / LOCK, max(0.0, until - time.time())):
+            pass  # it may be saving: a save would wait for that beyond any deadline
+        while True:
+            try:
+                self.index.save(merge=False)
+            except StaleError:  # it has saved before this
+                self._follow(None)
+            else:
+                return
+
+
+def _without(moves: Sequence[Move], tokens: set[str], ids: Ids) -> list[Move]:
+    """Moves without ids of those that have these tokens."""
+    return [
+        move._replace(ids=move.ids[~np.isin(move.ids, ids)]) if move.token in tokens else move
+        for move in moves
+    ]
 
 
 def _cut(found: SearchResult, k: int) -> SearchResult:

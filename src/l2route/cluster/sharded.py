@@ -6,7 +6,9 @@ merge, one shard after another.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from l2route.cluster.arrays import read_array
 from l2route.cluster.building import BuildOptions, Engine, build_sharded
+from l2route.cluster.errors import LateError
 from l2route.cluster.folder import Folder
 from l2route.cluster.manifest import Manifest, Point
 from l2route.cluster.merge import Answer, ClusterResult, answer_of, merge
@@ -34,6 +37,8 @@ Floats = NDArray[np.float32]
 Ids = NDArray[np.int64]
 ALL_SHARDS = -1e29
 """A threshold that every shard reaches."""
+FINISH_SECONDS = 10.0
+"""Seconds to wait at the start for who else changes a shard."""
 
 
 class Sharded:
@@ -129,6 +134,17 @@ class ShardedIndex(Sharded):
             OpenShard(self.folder, self.manifest, number, mmap=mmap)
             for number in range(self.n_shards)
         ]
+        with suppress(OSError, LateError):  # who changes the index next tries again
+            self._finish_moves(time.time() + FINISH_SECONDS)
+
+    def _finish_moves(self, deadline: float) -> None:
+        """Finish moves of ids from shard to shard that were left by a fault."""
+        for shard in self.shards:
+            for move in shard.moves():
+                arrived = move.ids[shard.holds(move.ids)]
+                for other in self.shards if len(arrived) else ():
+                    other.delete(arrived, [move], deadline)
+                shard.end_moves([move], arrived, deadline)
 
     @classmethod
     def build(
@@ -292,7 +308,7 @@ class ShardedIndex(Sharded):
 
     def info(self) -> dict[str, Any]:
         """Summary of the index, as a dict of plain values."""
-        return info_of(self, [shard.facts() for shard in self.shards])
+        return info_of(self, [shard.facts() for shard in self.shards], [])
 
 
 def needed_validation(sharded: Sharded) -> tuple[Floats, Ids]:
@@ -332,12 +348,14 @@ def _checked_where(where: object) -> Ids:
     return np.unique(given.astype(np.int64))
 
 
-def info_of(sharded: Sharded, facts: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """Summary of a sharded index; the facts of a shard are None if it gives none."""
+def info_of(
+    sharded: Sharded, facts: list[dict[str, Any] | None], sizes: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """Summary of a sharded index; for a shard that gives no facts, its size as known last."""
     manifest = sharded.manifest
     shards: list[dict[str, Any]] = []
     for number, (built, now) in enumerate(zip(manifest.shards, facts, strict=True)):
-        known = {"n_vectors": built.n_vectors, "n_bytes": built.n_bytes} if now is None else now
+        known = now or dict(zip(("n_vectors", "n_bytes"), sizes[number], strict=True))
         is_changed = now is not None and now["version"] != built.version
         shards.append(
             {"shard": number, "directory": built.directory}

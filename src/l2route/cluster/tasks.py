@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import secrets
 import tempfile
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from l2route.cluster.folder import Copy, Folder
+from l2route.cluster.folder import Copy
 from l2route.cluster.manifest import SHARD, Shard, read_mark, write_mark
 from l2route.cluster.operating import inner_recalls
 from l2route.cluster.runners import Clock
@@ -65,6 +66,7 @@ def neighbors_in_shard(
     workspace: Workspace, shard: int, queries: Floats, depth: int, metric: Metric
 ) -> tuple[Ids, Floats]:
     """True neighbours of queries within one shard, by id [n, depth]; −1 where there are fewer."""
+    workspace.check()
     ids, rows = workspace.rows(shard)
     truth = exact_neighbors(rows, queries, depth, metric)
     return np.where(truth.ids < 0, -1, ids[truth.ids]), truth.distances
@@ -82,18 +84,20 @@ def merged_neighbors(found: list[tuple[Ids, Floats]], depth: int) -> Ids:
 
 
 def build_shard(
-    folder: Folder, build_name: str, number: int, queries: Floats | None, recipe: ShardRecipe
+    workspace: Workspace, number: int, queries: Floats | None, recipe: ShardRecipe
 ) -> dict[str, Any]:
     """Build, learn, compress and calibrate a shard, and save it; the mark says that it is whole.
+
+    A shard that is whole already, by an earlier call, is left as it is.
 
     Returns:
         The facts of the shard, as in the manifest, and seconds.
     """
     clock = Clock()
-    place = folder.sub(directory_of(number))
-    ids, rows = Workspace(folder).rows(number)
-    place.make()
-    place.remove(SHARD)  # until it is whole again
+    workspace.check()
+    if (done := finished_shard(workspace, number)) is not None:
+        return asdict(done)
+    ids, rows = workspace.rows(number)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CalibrationWarning)
         index, report = build(
@@ -111,11 +115,8 @@ def build_shard(
         )
         for inner in inner_recalls(recipe.recall) if index.validation is not None else ():
             _measure(index, inner, recipe)
-    _save(index, place)
-    facts = facts_of(index, number)
-    seconds = {"seconds": clock.seconds, "report": str(report)}
-    write_mark(place, build_name, number, facts)
-    return facts | seconds
+    facts = _published(index, workspace, number)
+    return facts | {"seconds": clock.seconds, "report": str(report)}
 
 
 def _measure(index: RoutingIndex, inner: float, recipe: ShardRecipe) -> None:
@@ -126,16 +127,33 @@ def _measure(index: RoutingIndex, inner: float, recipe: ShardRecipe) -> None:
         return
 
 
-def _save(index: RoutingIndex, place: Folder) -> None:
-    """Save an index into a folder of any file system."""
+def _published(index: RoutingIndex, workspace: Workspace, number: int) -> dict[str, Any]:
+    """Save a shard under its name, unless one is there, and return the facts of what is there.
+
+    On this machine it is saved elsewhere and renamed. In a store it is uploaded, its mark last.
+    """
+    place = workspace.root.sub(directory_of(number))
+    workspace.check()
     if place.is_local:
-        index.save(place.path)
-        return
-    with tempfile.TemporaryDirectory(prefix="l2route-shard-") as directory:
-        copy = Copy(place)
-        copy.path = Path(directory)
-        index.save(copy.path)
-        copy.push()
+        made = workspace.folder.sub(f"built-{secrets.token_hex(8)}")
+        try:
+            index.save(made.path)
+            facts = facts_of(index, number)
+            write_mark(made, workspace.build, number, facts)
+            workspace.check()
+            if made.rename(place):
+                return facts
+        finally:
+            made.remove_tree()
+    elif not place.has(SHARD):
+        with tempfile.TemporaryDirectory(prefix="l2route-shard-") as directory:
+            copy = Copy(place)
+            copy.path = Path(directory)
+            index.save(copy.path)
+            copy.push(workspace.check)
+        workspace.check()
+        write_mark(place, workspace.build, number, facts_of(index, number))
+    return read_mark(place, workspace.build, number)
 
 
 def facts_of(index: RoutingIndex, number: int) -> dict[str, Any]:
@@ -150,11 +168,11 @@ def facts_of(index: RoutingIndex, number: int) -> dict[str, Any]:
     }
 
 
-def finished_shard(folder: Folder, build_name: str, number: int) -> Shard | None:
-    """The facts of a shard that an earlier run has finished; None if it has to be built."""
-    place = folder.sub(directory_of(number))
+def finished_shard(workspace: Workspace, number: int) -> Shard | None:
+    """The facts of a shard that is whole; None if it has to be built."""
+    place = workspace.root.sub(directory_of(number))
     try:
-        shard = Shard(**read_mark(place, build_name, number))
+        shard = Shard(**read_mark(place, workspace.build, number))
         text = place.read(META)
     except (OSError, ValueError, TypeError):
         return None

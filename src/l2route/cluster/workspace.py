@@ -1,13 +1,17 @@
 """What a build keeps until its manifest is written: rows of each shard, and what is known so far.
 
 Everything is in the folder `work` of the sharded index. A part of the source that is divided leaves
-a mark, so that a build goes on where it was cut off.
+a mark, so that a build goes on where it was cut off. `plan.json` names the attempt that goes on: an
+earlier one that wakes up, and one whose build was finished by another, changes nothing any more.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,34 +19,67 @@ from numpy.typing import NDArray
 
 from l2route.cluster.arrays import read_array, write_array
 from l2route.cluster.folder import Folder
+from l2route.cluster.manifest import MANIFEST
 from l2route.cluster.partition import Partition
+from l2route.cluster.runners import BuildError
 from l2route.cluster.sources import Part
+from l2route.files.atomic import locked
 from l2route.files.npy import write_npy
 from l2route.state.changing import checked_ids
 
 WORK = "work"
 PLAN = "plan.json"
+LOCK = ".build.lock"
+"""Locked while a sharded index is built."""
 MAX_PART_BYTES = 1 << 28
 """Largest part of a source in memory."""
 LEAST_ROWS_OF_SHARD = 4096
 """Rows of a part for each shard, if memory allows: fewer and larger files."""
 
 
+@dataclass(frozen=True, slots=True)
 class Workspace:
-    """The files of a build.
+    """The files of a build, as one attempt at it sees them."""
 
-    Args:
-        folder: the folder of the sharded index.
-    """
+    root: Folder
+    """The folder of the sharded index."""
+    build: str
+    """Name of the build."""
+    attempt: str
+    """Name of this attempt."""
+    rows_name: str = ""
+    """Folder of the divided rows, if they are of one attempt only."""
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder.sub(WORK)
+    @property
+    def folder(self) -> Folder:
+        """What goes when the build is finished."""
+        return self.root.sub(WORK)
+
+    @property
+    def _divided(self) -> Folder:
+        return self.folder.sub(self.rows_name) if self.rows_name else self.folder
+
+    def begin(self, options: dict[str, Any]) -> None:
+        """Take the place of earlier attempts."""
+        plan = {"build": self.build, "attempt": self.attempt, "options": options}
+        self.root.replace(PLAN, json.dumps(plan).encode())
+        self.forget("built-")  # by tasks that were killed
+
+    def check(self) -> None:
+        """Refuse to go on if the build is finished, or if another attempt has begun."""
+        expected = f"{self.root}: expected that attempt {self.attempt} builds it"
+        if self.root.has(MANIFEST):
+            raise BuildError(f"{expected}, got a finished build")
+        found = json.loads(self.root.read(PLAN)).get("attempt")
+        if found != self.attempt:
+            raise BuildError(f"{expected}, got {found}, which began later")
 
     def keep(self, name: str, content: dict[str, Any], **arrays: NDArray[Any]) -> None:
         """Keep a result of a step: a few values, and arrays."""
         self.folder.make()
         entries = {key: write_array(self.folder, key, array) for key, array in arrays.items()}
         text = json.dumps({"values": content, "arrays": entries}).encode()
+        self.check()
         self.folder.replace(f"{name}.json", text)
 
     def kept(self, name: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
@@ -55,7 +92,7 @@ class Workspace:
 
     def keep_rows(self, shard: int, part: int, ids: NDArray[Any], rows: NDArray[Any]) -> None:
         """Keep the rows of a part that belong to a shard."""
-        place = self.folder.sub(_directory(shard))
+        place = self._divided.sub(_directory(shard))
         place.make()
         for name, array in (("rows", rows), ("ids", ids)):
             stream = io.BytesIO()
@@ -64,7 +101,7 @@ class Workspace:
 
     def rows(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Ids [n] and vectors [n, dim] of a shard, in the order of the source."""
-        place = self.folder.sub(_directory(shard))
+        place = self._divided.sub(_directory(shard))
         return _joined(place, "ids-"), _joined(place, "rows-")
 
     def count_rows(self, n_shards: int) -> list[int]:
@@ -72,7 +109,7 @@ class Workspace:
 
         Shards without rows are refused, and ids that are repeated, in whatever parts and shards.
         """
-        places = [self.folder.sub(_directory(shard)) for shard in range(n_shards)]
+        places = [self._divided.sub(_directory(shard)) for shard in range(n_shards)]
         ids = [_arrays(place, "ids-") for place in places]
         empty = [shard for shard, each in enumerate(ids) if not each]
         if empty:
@@ -83,27 +120,53 @@ class Workspace:
 
     def is_divided(self, part: int) -> bool:
         """Whether all rows of a part are kept."""
-        return self.folder.has(f"done-{part:06d}")
+        return self._divided.has(f"done-{part:06d}")
 
     def n_divided(self) -> int:
         """Parts whose rows are kept."""
-        return sum(name.startswith("done-") for name in self.folder.names())
+        return sum(name.startswith("done-") for name in self._divided.names())
 
     def mark_divided(self, part: int) -> None:
         """Note that all rows of a part are kept."""
-        self.folder.replace(f"done-{part:06d}", b"1\n")
+        self.check()
+        self._divided.replace(f"done-{part:06d}", b"1\n")
 
-    def forget_parts(self) -> None:
-        """Remove the rows of all parts, and what says that they are kept."""
+    def forget(self, prefix: str) -> None:
+        """Remove folders whose names begin so."""
         for name in self.folder.names():
-            if name.startswith("done-"):
-                self.folder.remove(name)
-            elif name.startswith("shard-"):
+            if name.startswith(prefix):
                 self.folder.sub(name).remove_tree()
 
     def remove(self) -> None:
         """Remove everything."""
         self.folder.remove_tree()
+
+
+@contextmanager
+def alone(folder: Folder, build: str) -> Iterator[None]:
+    """Exclude other builds into a folder where there are locks; refuse one of something else."""
+    folder.make()
+    _check_plan(folder, build)  # before a lock is made in a directory of others
+    with ExitStack() as held:
+        if folder.is_local:
+            try:
+                held.enter_context(locked(folder.path / LOCK, 0))
+            except TimeoutError:
+                expected = f"{folder}: expected no other build of it"
+                raise BuildError(f"{expected}, got one that runs") from None
+        _check_plan(folder, build)
+        yield
+
+
+def _check_plan(folder: Folder, build: str) -> None:
+    if not folder.has(PLAN):
+        others = [each for each in folder.names() if each != LOCK]
+        if others:
+            expected = f"{folder}: expected an empty directory or an unfinished build"
+            raise ValueError(f"{expected}, got {others[0]} in it")
+    elif json.loads(folder.read(PLAN)).get("build") != build:
+        expected = f"{folder}: expected a build of the same vectors, queries and options"
+        raise ValueError(f"{expected}, got another")
 
 
 def divide_part(workspace: Workspace, partition: Partition, number: int, part: Part) -> list[int]:
@@ -114,6 +177,7 @@ def divide_part(workspace: Workspace, partition: Partition, number: int, part: P
     """
     ids, rows = part.read()
     shards = partition.assign(rows)
+    workspace.check()
     for shard in np.unique(shards):
         is_here = shards == shard
         workspace.keep_rows(int(shard), number, ids[is_here], rows[is_here])
