@@ -12,4 +12,5 @@ NB_MODULE(_core, m) {
   l2route::bind_stream(m);
   l2route::bind_build(m);
   l2route::bind_learn(m);
+  l2route::bind_json(m);
 }

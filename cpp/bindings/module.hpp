@@ -11,5 +11,6 @@ void bind_build(nanobind::module_& m);
 void bind_learn(nanobind::module_& m);
 void bind_live(nanobind::module_& m);
 void bind_stopping(nanobind::module_& m);
+void bind_json(nanobind::module_& m);
 
 }  // namespace l2route

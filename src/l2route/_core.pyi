@@ -282,3 +282,10 @@ def rollout(graph: Graph, vertices: Rows, queries: Annotated[NDArray[numpy.float
 
 def vertex_gradient(*, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], vertices: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], gradients: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], query_rows: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_vertices: int, n_threads: int) -> tuple[NDArray[numpy.float32], NDArray[numpy.float32]]:
     """Gradient in vertex rows [n, width] and biases [n]."""
+
+def json_arrays(body: bytes, floats: Sequence[str], integers: Sequence[str], texts: str, most_texts: int) -> tuple:
+    """
+    Read lists of numbers, and one of texts, in an object of JSON into arrays.
+
+    Returns the object without these fields, and arrays by name: float32 for `floats`, int64 for `integers`; [n, m] for a list of lists, otherwise [n]; for `texts`, of which there may be `most_texts`, where each begins and ends in the body, with its quotes. Text that is no JSON is a SyntaxError, other values in these fields are a ValueError.
+    """

@@ -111,7 +111,7 @@ def test_changes_in_all_types(client: TestClient) -> None:
         ("/update", {"vectors": [[1.0] * DIM]}, "ids"),
         ("/delete", {"ids": [5, 999]}, "expected ids of the index, got 999"),
         ("/delete", {"ids": [5, 5]}, "5 repeated"),
-        ("/delete", {"ids": ["5"]}, "valid integer"),
+        ("/delete", {"ids": ["5"]}, "ids of numbers"),
         ("/delete", {"ids": list(range(100_001))}, "at most 100000 ids"),
     ],
 )

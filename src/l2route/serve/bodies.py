@@ -59,11 +59,12 @@ def read_search(
         dim: dimension of the queries.
         options: limits of the server.
     """
-    asked: SearchParameters
     given: Any
     if media == JSON:
-        whole = with_parameters(read_json(SearchRequest, body), query)
-        asked, given = whole, whole.queries
+        found, arrays, _ = read_json(SearchRequest, body)
+        if "where" in arrays:
+            found = found.model_copy(update={"where": arrays["where"]})
+        asked, given = with_parameters(found, query), arrays["queries"]
     else:
         asked, given = read_parameters(query), _vectors_of(media, body)
     try:
@@ -75,7 +76,8 @@ def read_search(
     recall = asked.recall
     if recall is None and limits == Limits():
         recall = options.recall
-    where = None if asked.where is None else np.unique(np.asarray(asked.where, dtype=np.int64))
+    given_ids = _as_ids(asked.where)
+    where = None if given_ids is None else np.unique(given_ids)
     guarantee = asked.guarantee
     if guarantee is not None and recall is None:
         raise HTTPException(422, f"expected a guarantee with a recall, got {guarantee!r} without")
@@ -85,8 +87,8 @@ def read_search(
 def read_add(media: Media, body: bytes, options: ServeOptions) -> Change:
     """Read vectors to add, and check their number."""
     if media == JSON:
-        asked = read_json(AddRequest, body)
-        change = Change(asked.vectors, _as_ids(asked.ids), asked.labels)
+        _, arrays, labels = read_json(AddRequest, body, options.max_rows)
+        change = Change(arrays["vectors"], _as_ids(arrays.get("ids")), labels)
     elif media == ARROW:
         columns = _columns(body, "vector")
         change = Change(columns["vector"], _as_ids(columns.get("id")), columns.get("label"))
@@ -98,8 +100,8 @@ def read_add(media: Media, body: bytes, options: ServeOptions) -> Change:
 def read_update(media: Media, body: bytes, options: ServeOptions) -> Change:
     """Read ids and their new vectors, and check their number."""
     if media == JSON:
-        asked = read_json(UpdateRequest, body)
-        change = Change(asked.vectors, _as_ids(asked.ids), None)
+        _, arrays, _ = read_json(UpdateRequest, body)
+        change = Change(arrays["vectors"], _as_ids(arrays["ids"]), None)
     elif media == ARROW:
         columns = _columns(body, "vector", "id")
         change = Change(columns["vector"], _as_ids(columns["id"]), columns.get("label"))
@@ -113,7 +115,7 @@ def read_update(media: Media, body: bytes, options: ServeOptions) -> Change:
 def read_delete(media: Media, body: bytes, options: ServeOptions) -> NDArray[np.int64]:
     """Read ids to delete, and check their number."""
     if media == JSON:
-        ids = _as_ids(read_json(DeleteRequest, body).ids)
+        ids = _as_ids(read_json(DeleteRequest, body)[1]["ids"])
     elif media == ARROW:
         columns = _columns(body, "id")
         if len(columns) > 1:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import HTTPException
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from l2route import _core
 from l2route.search.guarantee import Guarantee
 
 MAX_ID = 2**63 - 1
 Id = Annotated[int, Field(ge=-MAX_ID - 1, le=MAX_ID)]
 Vectors = list[float] | list[list[float]]
 _STRICT = ConfigDict(strict=True, extra="forbid")
+_FLOATS, _INTEGERS, _TEXTS = ["queries", "vectors"], ["ids", "where"], "labels"
+MAX_REST = 65_536
+"""Bytes of a JSON body beside lists of numbers and labels."""
+Arrays = dict[str, NDArray[Any]]
+"""Lists of a JSON body, by the names of their fields."""
 
 
 class SearchParameters(BaseModel):
@@ -112,18 +120,72 @@ class Problem(BaseModel):
     detail: Annotated[str, Field(description="What was expected, and what came.")]
 
 
-Message = TypeVar("Message", bound=BaseModel)
-
-
-def read_json(kind: type[Message], body: bytes) -> Message:
-    """Read a JSON body.
+def read_json(
+    kind: type[BaseModel], body: bytes, most_labels: int = 0
+) -> tuple[SearchParameters, Arrays, list[str] | None]:
+    """Read a JSON body; it takes a few times its bytes, and the first fault ends it.
 
     Args:
         kind: the message expected.
         body: JSON.
+        most_labels: labels that there may be.
+
+    Returns:
+        What is asked for beside lists, lists of numbers by their names, and labels.
     """
     try:
-        return kind.model_validate_json(body)
+        rest, arrays = _core.json_arrays(body, _FLOATS, _INTEGERS, _TEXTS, most_labels)
+        spans = arrays.pop(_TEXTS, None)
+        labels = None if spans is None else _texts_of(body, spans)
+    except SyntaxError as error:
+        raise HTTPException(400, str(error)) from None
+    except ValueError as error:
+        raise HTTPException(422, str(error)) from None
+    if len(rest) > MAX_REST:
+        expected = f"expected at most {MAX_REST} bytes beside numbers and labels"
+        raise HTTPException(422, f"{expected}, got {len(rest)}")
+    given = {*arrays, *([_TEXTS] if labels is not None else [])}
+    fields = kind.model_fields
+    lacking = [name for name in fields if fields[name].is_required() and name not in given]
+    if unknown := sorted(given - fields.keys()):
+        raise HTTPException(422, f"expected no {unknown[0]}, got some")
+    asked = _rest_of(kind, rest)
+    if lacking:
+        raise HTTPException(422, f"expected {lacking[0]} as lists of numbers, got none")
+    return asked, arrays, labels
+
+
+def _texts_of(body: bytes, spans: NDArray[Any]) -> list[str]:
+    pairs = spans.reshape(-1, 2).tolist()
+    try:
+        return [json.loads(body[begin:end]) for begin, end in pairs]
+    except ValueError as error:  # an escape that there is not
+        raise SyntaxError(f"expected labels of JSON, got {error}") from None
+
+
+def _rest_of(kind: type[BaseModel], rest: bytes) -> SearchParameters:
+    """What is asked for beside lists; lists may only be null, where they may be left out."""
+    try:
+        whole = json.loads(rest)
+    except ValueError as error:
+        raise HTTPException(400, f"expected JSON, got {error}") from None
+    nulls = {name for name, field in kind.model_fields.items() if not field.is_required()}
+    fields = {k: v for k, v in whole.items() if v is not None or k not in nulls}
+    if issubclass(kind, SearchParameters):
+        for name in kind.model_fields.keys() - SearchParameters.model_fields.keys():
+            if name in fields:
+                got = f"{fields[name]!r:.60}"
+                raise HTTPException(422, f"expected {name} as lists of numbers, got {got}")
+        return _validated(fields)
+    for name, value in fields.items():
+        known = "as a list" if name in kind.model_fields else "only among known fields"
+        raise HTTPException(422, f"expected {name} {known}, got {value!r:.60}")
+    return SearchParameters()
+
+
+def _validated(fields: Mapping[str, Any], *, strict: bool = True) -> SearchParameters:
+    try:
+        return SearchParameters.model_validate(fields, strict=strict)
     except ValidationError as error:
         raise _refusal(error) from None
 
@@ -133,13 +195,10 @@ def read_parameters(query: Mapping[str, str]) -> SearchParameters:
     fields: dict[str, Any] = dict(query)
     if "where" in fields:
         fields["where"] = fields["where"].split(",") if fields["where"] else []
-    try:
-        return SearchParameters.model_validate(fields, strict=False)
-    except ValidationError as error:
-        raise _refusal(error) from None
+    return _validated(fields, strict=False)
 
 
-def with_parameters(asked: Message, query: Mapping[str, str]) -> Message:
+def with_parameters(asked: SearchParameters, query: Mapping[str, str]) -> SearchParameters:
     """A message with fields from a query string, where the message does not have them itself."""
     if not query:
         return asked
@@ -149,11 +208,9 @@ def with_parameters(asked: Message, query: Mapping[str, str]) -> Message:
 
 
 def _refusal(error: ValidationError) -> HTTPException:
-    """The answer to a body that is no JSON (400) or not the message expected (422)."""
+    """The answer to what is not the message expected."""
     first = error.errors(include_url=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return HTTPException(400, f"expected JSON, got {first['msg']}")
     place = ".".join(map(str, first["loc"])) or "the body"
-    given = repr(first["input"])
+    given = repr(first["input"])  # of at most MAX_REST bytes
     shown = given if len(given) <= 60 else f"{given[:60]}…"
     return HTTPException(422, f"expected {place} to be valid: {first['msg']}, got {shown}")

@@ -12,21 +12,26 @@ from numpy.typing import NDArray
 
 from l2route.files.npy import read_npy_header
 
+MAX_AXIS = 1 << 40
+"""Longest axis of an array, also of one without elements."""
 FOUND = np.dtype([("id", "<i8"), ("distance", "<f4")])
 """An answer of a search."""
 
 
 def read_npy(body: bytes) -> NDArray[Any]:
-    """The array of a body, of any shape and of plain values."""
+    """The array of a body, of at most two axes and of plain values."""
     stream = io.BytesIO(body)
     try:
         shape, order, dtype = read_npy_header(stream)
     except Exception as error:  # numpy raises many kinds of errors for damaged headers
         reason = " ".join(str(error).split())[:200]
         raise HTTPException(400, f"expected a npy body, got a broken one ({reason})") from None
-    expected, got = math.prod(shape) * dtype.itemsize, len(body) - stream.tell()
-    if expected != got:
-        raise HTTPException(400, f"expected {expected} bytes of data in the body, got {got}")
+    if len(shape) > 2 or any(type(n) is not int or n > MAX_AXIS for n in shape):
+        got = f"{len(shape)} axes, {list(shape)!r:.60}"
+        raise HTTPException(400, f"expected an array [n, dim] or [n], got {got}")
+    n_expected, n_got = math.prod(shape) * dtype.itemsize, len(body) - stream.tell()
+    if n_expected != n_got:
+        raise HTTPException(400, f"expected {n_expected} bytes of data in the body, got {n_got}")
     return np.frombuffer(body, dtype, offset=stream.tell()).reshape(shape, order=order)
 
 
