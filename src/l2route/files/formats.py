@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from l2route.files.atomic import open_regular, replacing, size_of
 from l2route.files.finite import first_nonfinite_row
 from l2route.files.hdf5 import check_inflation, find_dataset, import_h5py
+from l2route.files.memory import check_room
 from l2route.files.npy import bytes_in, check_size, map_npy, naming, read_npy_header, write_npy
 from l2route.files.parquet import ENDINGS as TABLES
 from l2route.files.parquet import read_column, read_column_names, write_column
@@ -332,6 +333,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> NDArray[Any
     with archive.open(f"{name}.npy") as stream:
         shape, order, dtype = read_npy_header(stream)
         n_bytes = math.prod(shape) * dtype.itemsize
+        check_room(path, min(n_bytes, archive.getinfo(f"{name}.npy").file_size))
         data = bytearray()
         while len(data) <= n_bytes and (chunk := stream.read(_CHUNK_VALUES)):
             data += chunk  # grows with the file, not with the size that the header claims

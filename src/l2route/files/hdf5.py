@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from l2route.extras import install
+from l2route.files.memory import check_room
 
 MAX_INFLATION = 1100
 """Largest size of a dataset for each byte of its file: deflate compresses at most 1032 times."""
@@ -39,11 +40,12 @@ def find_dataset(path: Path, file: Any, key: str) -> Any:
 
 
 def check_inflation(path: Path, dataset: Any) -> None:
-    """Refuse a dataset that is larger than its file can be when decompressed."""
+    """Refuse a dataset that is larger than its file or the memory can be when decompressed."""
     n_bytes = path.stat().st_size
     if dataset.nbytes > MAX_INFLATION * n_bytes:
         got = f"a file of {n_bytes} bytes"
         raise ValueError(f"{path}: expected {dataset.nbytes} bytes of data, got {got}")
+    check_room(path, dataset.nbytes)
 
 
 def _follow(path: Path, file: Any, key: str) -> Any:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 CACHE_LINE = 64
 """Bytes of a cache line."""
+MAX_SHARE = 0.8
+"""Share of the free memory that the content of one file may take."""
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any]:
@@ -45,6 +47,19 @@ def available_bytes() -> int:
     if limit is not None and used is not None:
         free.append(max(0, limit - used + (reclaimable or 0)))
     return min(free)
+
+
+def check_room(path: Path, n_bytes: int) -> None:
+    """Refuse to read more than there is memory for, as a small file may hold when compressed.
+
+    Args:
+        path: the file, for the message.
+        n_bytes: bytes that its content takes in memory.
+    """
+    room = int(MAX_SHARE * available_bytes())
+    if n_bytes > room:
+        expected = f"expected at most {room:,} bytes of data, {MAX_SHARE:.0%} of free memory"
+        raise ValueError(f"{path}: {expected}, got {n_bytes:,}")
 
 
 def _number_in(path: str, pattern: str) -> int | None:

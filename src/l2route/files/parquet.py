@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from l2route.files.arrow import array_of, choose_columns, column_of, import_pyarrow
 from l2route.files.atomic import open_regular, replacing
+from l2route.files.memory import check_room
 from l2route.files.npy import naming
 
 ENDINGS = (".parquet", ".arrow", ".feather")
 """File name endings of tables."""
 _BATCH_BYTES = 1 << 24  # of values in memory beside the array
+_SIZES = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}  # bytes of values, 8 for other types
 _MAGIC = b"ARROW1"  # of Arrow files that are not streams
 
 Batches = tuple[int, Iterator[Any]]
@@ -65,8 +67,11 @@ def read_texts(path: Path, key: str | None) -> list[str | None]:
             names = ", ".join(column.name for column in columns)
             example = f"{path.name}:{columns[0].name}"
             raise ValueError(f"{path}: expected a column, as in {example}, got {names}")
+        n_bytes = 0
         for batch in batches:
             column = batch.column(0)
+            n_bytes += batch.nbytes
+            check_room(path, n_bytes)
             if hasattr(column, "dictionary_decode"):
                 column = column.dictionary_decode()
             if column.type not in (pa.string(), pa.large_string(), pa.string_view()):
@@ -135,7 +140,12 @@ def _reading(path: Path) -> Iterator[tuple[Any, Callable[[Sequence[int]], Batche
             from pyarrow.parquet import ParquetFile
 
             with ParquetFile(file, pre_buffer=False) as parquet:
-                yield parquet.schema_arrow, lambda numbers: _parquet_batches(parquet, numbers)
+
+                def read_parquet(numbers: Sequence[int]) -> Batches:
+                    check_room(path, _n_bytes(parquet, numbers))
+                    return _parquet_batches(parquet, numbers)
+
+                yield parquet.schema_arrow, read_parquet
             return
         is_file = file.read(len(_MAGIC)) == _MAGIC
         file.seek(0)
@@ -158,6 +168,16 @@ def _parquet_batches(parquet: Any, numbers: Sequence[int]) -> Batches:
     n_batch = max(1, min(_BATCH_BYTES // row_bytes, 1 << 16))
     batches = parquet.iter_batches(n_batch, columns=names, use_threads=False)
     return n_rows, (batch.select(names) for batch in batches)
+
+
+def _n_bytes(parquet: Any, numbers: Sequence[int]) -> int:
+    """Bytes of the values of columns when they are decoded; of texts, of their sizes only."""
+    metadata, names = parquet.metadata, parquet.schema_arrow.names
+    roots = {names[number] for number in numbers}
+    groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+    columns = (group.column(j) for group in groups for j in range(group.num_columns))
+    chosen = (each for each in columns if each.path_in_schema.partition(".")[0] in roots)
+    return sum(each.num_values * _SIZES.get(each.physical_type, 8) for each in chosen)
 
 
 def _list_size(kind: Any) -> int:
@@ -196,6 +216,7 @@ def _filled(path: Path, parts: Iterator[NDArray[Any]], n_rows: int) -> NDArray[A
         raise ValueError(f"{path}: expected rows, got none")
     filled, at = first, len(first)
     if second is not None:
+        check_room(path, max(n_rows, len(first)) * (first[:1].nbytes or 1))
         filled = np.empty((max(n_rows, len(first)), *first.shape[1:]), dtype=first.dtype)
         filled[: len(first)] = first
         for part in chain([second], parts):
@@ -204,6 +225,7 @@ def _filled(path: Path, parts: Iterator[NDArray[Any]], n_rows: int) -> NDArray[A
                 raise ValueError(f"{path}: expected vectors {expected}, got {got} in row {at}")
             if at + len(part) > len(filled):
                 n_more = max(len(part), len(filled) // 8)
+                check_room(path, filled.nbytes + n_more * part[:1].nbytes)
                 filled.resize((len(filled) + n_more, *filled.shape[1:]), refcheck=False)
             filled[at : at + len(part)] = part
             at += len(part)
