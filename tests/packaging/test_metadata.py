@@ -60,6 +60,19 @@ def test_cibuildwheel_builds_for_every_version(platform: str) -> None:
     assert set(answer.stdout.split()) == expected
 
 
+def test_what_is_installed_has_hashes() -> None:
+    """constraints.txt has hashes of every package, and `make` installs nothing without them."""
+    text = (ROOT / "constraints.txt").read_text()
+    entries = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+    assert len(entries) == len(PINNED.findall(text)) > 250
+    assert all("--hash=sha256:" in entry for entry in entries)
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"pip install (.*)", makefile)
+    unchecked = [each for each in installs if "--require-hashes" not in each]
+    ours = ("--no-deps", "--upgrade pip", "dist/l2route-", '".[arrow]"')  # and an optional target
+    assert all(any(word in each for word in ours) for each in unchecked), unchecked
+
+
 def test_tools_that_build_wheels_are_pinned() -> None:
     """constraints.txt has a version of every tool and build requirement."""
     pinned = {normalized(name) for name in PINNED.findall((ROOT / "constraints.txt").read_text())}

@@ -31,7 +31,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DEPENDENCIES: list[str] = PROJECT["project"]["dependencies"]
 BUILD_REQUIREMENTS: list[str] = [*PROJECT["build-system"]["requires"], "ninja"]
-CONSTRAINTS = str(ROOT / "constraints.txt")
+CONSTRAINTS = str(ROOT / "build" / "versions.txt")
+"""The versions of constraints.txt without hashes: wheels that were just built have none."""
 DIST = Path(os.environ["L2ROUTE_WHEELS"]).resolve()
 WHEELS = sorted(DIST.glob("*.whl"))
 OLDEST_GLIBC = (2, 28)
@@ -65,6 +66,14 @@ def wheel_for(version: str) -> Path:
 
 Install = Callable[..., Environment]
 """Makes an environment for a version of Python, with other requirements beside the wheel; once."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def versions() -> None:
+    """Write the versions without hashes."""
+    pinned = re.findall(r"^[\w.-]+==[^\s;]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    Path(CONSTRAINTS).parent.mkdir(exist_ok=True)
+    Path(CONSTRAINTS).write_text("\n".join(pinned))
 
 
 @pytest.fixture(scope="module")
