@@ -6,8 +6,8 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples $(wildcard docs/*.py) conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash object-store profile \
-  paper-smoke wheel wheel-test cross clean
+.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash soak object-store \
+  profile paper-smoke wheel sbom wheel-test cross clean
 
 demo: $(VENV)/core
 	$(BIN)/l2route demo --out out/demo
@@ -66,7 +66,7 @@ SANITIZED := tests/search tests/state tests/explain tests/graph tests/rewiring t
   tests/interop/test_faiss_import.py tests/interop/test_hnswlib_import.py \
   tests/training/test_rollout.py tests/training/test_oracle.py
 UNSANITIZED := tests/explain/test_picture.py tests/search/test_arm.py tests/search/test_interrupts.py \
-  tests/state/test_crash_index.py tests/state/test_interrupted_changes.py
+  tests/state/test_crash_index.py tests/state/test_interrupted_changes.py tests/state/test_shared_directory.py
 sanitize: $(VENV)/core
 	$(call install_sanitized,asan,address$(comma)undefined)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
@@ -98,7 +98,7 @@ endef
 FUZZ ?= 20
 fuzz: $(VENV)/core
 	L2ROUTE_FUZZ=$(FUZZ) $(BIN)/pytest tests/state/test_forged_indexes.py tests/state/test_fuzz_index.py \
-	  tests/state/test_living_machine.py \
+	  tests/state/test_living_machine.py tests/state/test_shared_directory.py \
 	  tests/files/test_saves.py tests/files/test_failing_saves.py tests/files/test_formats.py \
 	  tests/files/test_patches.py tests/files/test_damaged_patches.py
 
@@ -106,6 +106,13 @@ fuzz: $(VENV)/core
 KILLS ?= 300
 crash: $(VENV)/core
 	L2ROUTE_KILLS=$(KILLS) $(BIN)/pytest tests/files/test_crash.py tests/state/test_crash_index.py
+
+# Servers, a plain process and a command that share one index while they are killed and stopped, the
+# disk is full, and snapshots are restored: ten minutes. `make test` has less than a minute of it.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?= 0
+soak: $(VENV)/core
+	PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
 
 # A sharded index in an object store, S3 as moto serves it, in an environment of its own.
 STORE_BIN := build/store/bin
@@ -134,14 +141,27 @@ wheel: $(VENV)/core
 	rm -rf dist build/wheels
 	$(BIN)/python -m build --quiet --sdist --no-isolation --outdir dist .
 	$(ABI3_PYTHON) -m venv build/wheels/abi3
-	$(WHEEL_BIN)/pip install --quiet -c constraints.txt scikit-build-core nanobind ninja
+	$(WHEEL_BIN)/pip install --quiet --upgrade pip
+	$(WHEEL_BIN)/pip install --quiet --require-hashes -c constraints.txt scikit-build-core nanobind ninja
 	for pip in $(BIN)/pip $(WHEEL_BIN)/pip; do \
 	  CXX="$(ZIG) c++ -target $(MACHINE)-linux-gnu.$(GLIBC)" $$pip wheel --quiet --no-deps \
 	    --no-build-isolation --wheel-dir build/wheels dist/*.tar.gz || exit 1; \
 	done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \
 	  --plat manylinux_$(subst .,_,$(GLIBC))_$(MACHINE) build/wheels/*.whl
+	$(MAKE) sbom
 	ls -l dist
+
+# What is in an installation of the wheel for Python 3.11, as CycloneDX has it.
+SBOM_BIN := build/sbom/bin
+sbom: $(VENV)/core
+	rm -rf build/sbom
+	$(PYTHON) -m venv build/sbom
+	grep -E '^[A-Za-z0-9._-]+==' constraints.txt | sed 's/[ ;].*//' >build/versions.txt
+	$(SBOM_BIN)/pip install --quiet -c build/versions.txt dist/l2route-*-cp311-*.whl
+	$(SBOM_BIN)/pip uninstall --quiet --yes pip setuptools
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library \
+	  --output-reproducible --output-file dist/l2route.cdx.json $(SBOM_BIN)/python
 
 # The wheels of dist/ in clean environments of every Python that there is, without a compiler, on
 # emulated processors without AVX-512 and without AVX2 (Debian has the emulator in qemu-user); the
@@ -153,13 +173,12 @@ wheel-test: $(VENV)/core
 cross: $(VENV)/core
 	$(BIN)/python tests/packaging/cross.py
 
-# The core is built without isolation, to be built again fast. hnswlib and annoy come as sources that
-# need it, so they are installed before.
+# What is installed has to have the hashes of constraints.txt. `pip check` finds what lacks there.
+# The core is built without isolation, to be built again fast.
 $(VENV)/dependencies: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet -c constraints.txt "scikit-build-core>=1.0" nanobind ninja \
-	  hnswlib annoy
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r constraints.txt
+	$(BIN)/pip check
 	touch $@
 
 # An editable install knows the modules that there were: it is renewed when some come or go.
@@ -168,8 +187,9 @@ $(VENV)/modules: FORCE
 	@find src -name '*.py' | sort | cmp -s - $@ || find src -name '*.py' | sort >$@
 
 $(VENV)/core: $(VENV)/dependencies $(VENV)/modules $(CORE)
-	$(BIN)/pip install --quiet -c constraints.txt --no-build-isolation \
-	  -C cmake.define.L2ROUTE_WERROR=ON --editable ".[dev]"
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation \
+	  -C cmake.define.L2ROUTE_WERROR=ON --editable .
+	$(BIN)/pip check
 	touch $@
 
 clean:

@@ -3,13 +3,16 @@
 The current file has the name of the log. Older ones have a number after it, `served.log.1` being
 the newest of them. A row is the dimension and the values, as in an fvecs file. A process that is
 killed may leave a row without its end: readers ignore it, and the next writer removes it.
+Only their owner may read the files.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from itertools import pairwise
+import stat
+from contextlib import suppress
+from itertools import pairwise, takewhile
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -57,50 +60,81 @@ class QueryLog:
         self._n_rows = max(1, max_bytes // self._record.itemsize)  # of a file
         self._rng, self._lock = np.random.default_rng(seed), Lock()
         self._n_written = _whole_rows(path, dim)
+        for each in _rotated(path):
+            _protect(each, each)
         self._file: int | None = _opened(path)
-        os.ftruncate(self._file, self._n_written * self._record.itemsize)
+        self._is_torn = True  # there may be a row without its end behind the whole ones
+        try:
+            self._cut_off()
+        except BaseException:
+            os.close(self._file)
+            raise
 
     def append(self, rows: NDArray[np.float32]) -> int:
-        """Log a sample of queries [n, dim], and return how many were."""
+        """Log a sample of queries [n, dim], and return how many were.
+
+        After an error, such as a full disk, `n_logged` counts the rows that were logged before it.
+        The log stays open, and the next call tries again what failed.
+        """
         with self._lock:
             if self._sample < 1:
                 rows = rows[self._rng.random(len(rows)) < self._sample]
             records = np.empty(len(rows), self._record)
             records["dim"], records["row"] = self._record["row"].shape[0], rows
-            n_done = 0
-            while n_done < len(records):
-                n_done += self._write(records[n_done:])
-            self.n_logged += n_done
-        return n_done
+            while len(records):
+                n_written = self._write(records)
+                self.n_logged += n_written
+                records = records[n_written:]
+        return len(rows)
 
     def _write(self, records: NDArray[Any]) -> int:
         """Write as many records as the current file has room for, and return their number."""
         if self._file is None:
             raise ValueError(f"{self.path}: expected an open log, got a closed one")
+        self._cut_off()
         if self._n_written >= self._n_rows:
-            self._rotate()
+            self._rotate(self._file)
         fitting = records[: self._n_rows - self._n_written]
-        size = self._n_written * self._record.itemsize
+        self._is_torn = True
         try:
             _write_all(self._file, fitting.tobytes())
         except OSError:
-            os.ftruncate(self._file, size)  # a disk that is full may have taken half a row
+            with suppress(OSError):  # this error would hide that of the write
+                self._cut_off()
             raise
+        self._is_torn = False
         self._n_written += len(fitting)
         return len(fitting)
 
-    def _rotate(self) -> None:
-        """Number the files anew, without the oldest, and begin another."""
-        assert self._file is not None
-        os.close(self._file)
-        self._file = None
-        names = [self.path, *(_numbered(self.path, i) for i in range(1, self._n_files))]
-        for newer, older in reversed(list(pairwise(names))):
-            if newer.exists():
-                os.replace(newer, older)
+    def _cut_off(self) -> None:
+        """Remove what follows the whole rows: a disk that is full may have taken half a row."""
+        if self._is_torn and self._file is not None:
+            os.ftruncate(self._file, self._n_written * self._record.itemsize)
+            self._is_torn = False
+
+    def _rotate(self, file: int) -> None:
+        """Number the files anew, without the oldest, and begin another.
+
+        If that fails, the current file stays open. Files move up only as far as the first number
+        that is free, so that a second attempt removes none that the first one has moved.
+
+        Args:
+            file: descriptor of the current file.
+        """
+        files = [self.path, *(_numbered(self.path, i) for i in range(1, self._n_files))]
+        taken = list(takewhile(_exists, files))
+        for newer, older in reversed(list(pairwise(files[: len(taken) + 1]))):
+            os.replace(newer, older)
         if self._n_files == 1:
-            self.path.unlink()
-        self._file, self._n_written = _opened(self.path), 0
+            self.path.unlink(missing_ok=True)
+        try:
+            self._file, self._n_written = _opened(self.path), 0
+        except OSError:
+            with suppress(OSError):  # this error would hide that of the opening
+                if len(files) > 1 and taken and not self.path.exists():
+                    os.replace(files[1], self.path)
+            raise
+        os.close(file)
 
     def close(self) -> None:
         """Close the current file; a closed log takes no more queries."""
@@ -112,13 +146,9 @@ class QueryLog:
 
 def read_query_log(path: Path) -> NDArray[np.float32]:
     """All queries of a log, those of rotated files included, oldest first [n, dim]."""
-    rotated = []
-    for each in path.parent.iterdir():
-        match = re.fullmatch(re.escape(path.name) + r"\.([1-9]\d*)", each.name)
-        if match:
-            rotated.append((int(match[1]), each))
-    files = [each for _, each in sorted(rotated, reverse=True)] + [path]
-    parts = [part for part in map(_read_file, files) if len(part)]
+    rotated = _rotated(path)
+    current = [path] if _exists(path) or not rotated else []  # a rotation may have no current file
+    parts = [part for part in map(_read_file, rotated + current) if len(part)]
     if not parts:
         raise ValueError(f"{path}: expected queries, got none")
     dims = {part.shape[1] for part in parts}
@@ -174,8 +204,42 @@ def _whole_rows(path: Path, dim: int) -> int:
 
 
 def _opened(path: Path) -> int:
+    """Open a file to append to it, made if there is none, which only its owner may read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-    return os.open(path, flags, _MODE)
+    file = os.open(path, flags, _MODE)
+    try:
+        _protect(path, file)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def _protect(path: Path, file: Path | int) -> None:
+    """Let only its owner read a file, given by its path or open."""
+    status = os.stat(file)
+    mode = stat.S_IMODE(status.st_mode)
+    if mode == _MODE:
+        return
+    try:
+        os.chmod(file, _MODE)
+    except OSError as error:
+        got = f"mode {mode:o} of user {status.st_uid} ({error.strerror})"
+        expected = f"{path}: expected a log that only its owner may read"
+        raise PermissionError(f"{expected}, got {got}") from error
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is a file; a directory in its place is refused."""
+    return size_of(path) is not None
+
+
+def _rotated(path: Path) -> list[Path]:
+    """The files of a log but the current one, oldest first."""
+    names = re.compile(re.escape(path.name) + r"\.([1-9]\d*)")
+    matches = ((names.fullmatch(each.name), each) for each in path.parent.iterdir())
+    numbered = [(int(match[1]), each) for match, each in matches if match]
+    return [each for _, each in sorted(numbered, reverse=True)]
 
 
 def _write_all(file: int, content: bytes) -> None:
