@@ -25,7 +25,7 @@ from l2route.files.names import fault_of
 
 NAME = r"journal\.[0-9a-f]{16}\.log"
 """Pattern of the names of journals."""
-MAX_RECORD_BYTES = 1 << 32
+MAX_RECORD_BYTES = 1 << 30
 """Largest record."""
 _MAGIC = b"l2route\x01"
 _HEADER = struct.Struct("<8sQ16s8s")  # magic, bytes of the content, digest, check of all that
@@ -94,7 +94,13 @@ def append_record(directory: Path, place: Place, changes: Changes) -> Place:
     size = size_of(path) or 0
     if size < place.end or next(_records(path, place), None) is not None:
         raise ReplacedError(f"{path}: expected a journal of {place.end} bytes, got {size}")
-    record, after = _record(place, _packed(changes))
+    content = _packed(changes)
+    if len(content) > MAX_RECORD_BYTES:
+        got = f"{len(content)} for {len(changes)} ids"
+        raise ValueError(
+            f"{path}: expected a record of at most {MAX_RECORD_BYTES} bytes, got {got}"
+        )
+    record, after = _record(place, content)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         os.ftruncate(file, place.end)

@@ -21,10 +21,8 @@ from pathlib import Path
 from l2route.files.atomic import make_directory, replacing, sync
 from l2route.files.journal import copy_rest
 from l2route.files.meta import META, Saved, read_bytes, read_header, version_of
-from l2route.files.storage import exclusive, read_index, replace_by
+from l2route.files.storage import SNAPSHOTS, exclusive, read_index, replace_by
 
-FOLDER = "snapshots"
-"""Directory of the snapshots, in that of their index."""
 _NAME = r"\w[\w.-]{0,127}"
 _NO_LINKS = (errno.EPERM, errno.EXDEV, errno.ENOTSUP, errno.EMLINK, errno.EACCES)
 
@@ -56,9 +54,9 @@ def take_snapshot(path: Path, name: str | None = None, keep: int | None = None) 
     chosen = now.strftime("%Y-%m-%dT%H-%M-%S.%fZ") if name is None else _checked(name)
     if keep is not None and keep < 1:
         raise ValueError(f"expected at least 1 snapshot to keep, got {keep}")
-    target = path / FOLDER / chosen
+    target = path / SNAPSHOTS / chosen
     read_header(path / META)  # before anything is made in a directory that is no index
-    make_directory(path / FOLDER)
+    make_directory(path / SNAPSHOTS)
     with exclusive(path), _made_whole(target) as beside:
         saved = read_index(path, mmap=True, verify=False)[2]
         for each in sorted(saved.file_names()):
@@ -87,7 +85,7 @@ def restore_snapshot(path: Path, name: str) -> Saved:
 
 def list_snapshots(path: Path) -> list[Snapshot]:
     """The snapshots of an index directory, oldest first."""
-    folder = path / FOLDER
+    folder = path / SNAPSHOTS
     if not folder.is_dir():
         return []
     found = [_snapshot(each) for each in folder.iterdir() if (each / META).is_file()]
@@ -104,7 +102,7 @@ def remove_snapshot(path: Path, name: str) -> None:
 
 
 def _existing(path: Path, name: str) -> Path:
-    source = path / FOLDER / _checked(name)
+    source = path / SNAPSHOTS / _checked(name)
     if not source.is_dir():
         known = ", ".join(each.name for each in list_snapshots(path)) or "none"
         raise FileNotFoundError(f"{path}: expected a snapshot among {known}, got {name}")

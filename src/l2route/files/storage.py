@@ -62,6 +62,8 @@ from l2route.files.patches import Layout, Patch, Rows, pack, unpack
 
 LOCK = ".lock"
 """Locked while saving; empty, and never removed."""
+SNAPSHOTS = "snapshots"
+"""Directory of the snapshots of an index, in that of the index."""
 LOCK_SECONDS = 300.0
 """Seconds that a save waits for another save to the same directory before a TimeoutError."""
 _ARRAY_NAME = r"\w+\.[0-9a-f]{16}\.npy"
@@ -231,12 +233,24 @@ def is_behind(saved: Saved) -> bool:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[bool]:
-    """Exclude other saves to a directory, which exists; yield whether there are locks."""
+    """Exclude other saves to a directory, which exists; yield whether there are locks.
+
+    A snapshot is refused: it stays as it is.
+    """
+    if is_snapshot(path):
+        expected = f"{path}: expected the directory of an index"
+        raise ValueError(f"{expected}, got a snapshot of one: save elsewhere, or restore it")
     with locked(path / LOCK, LOCK_SECONDS) as is_alone:
         if not is_alone:
             message = f"{path}: expected a file system with locks, got none: old files are kept"
             warnings.warn(message, stacklevel=4)
         yield is_alone
+
+
+def is_snapshot(path: Path) -> bool:
+    """Whether a directory is a snapshot of an index."""
+    whole = path.resolve()
+    return whole.parent.name == SNAPSHOTS and (whole.parent.parent / META).exists()
 
 
 def _lock(path: Path, held: bool | None) -> AbstractContextManager[bool]:

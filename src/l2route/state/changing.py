@@ -15,6 +15,7 @@ from l2route.data.vectors import as_array, check_lengths, check_vectors, normali
 from l2route.files.leases import lease_ids
 from l2route.files.meta import Saved
 from l2route.files.progress import Progress, ignore
+from l2route.files.storage import is_snapshot
 from l2route.search.base import BaseVectors
 from l2route.search.codes import check_half
 from l2route.search.encode import check_encodes
@@ -77,7 +78,7 @@ class Changing:
         self._check_encodes()
         with self._current.living(len(rows)) as living:
             chosen = _new_ids(living, given, len(rows), self._current.saved)
-            self._current.touch(chosen)
+            self._current.touch(chosen, moves=True, names=True)
             with _naming(self._current.state.names, chosen, texts):
                 living.insert(rows, chosen, replaces=False, n_threads=threads, progress=shown)
         return chosen
@@ -93,7 +94,7 @@ class Changing:
             return
         with self._current.living() as living:
             slots = _slots_of(living, wanted)
-            self._current.touch(wanted)
+            self._current.touch(wanted, moves=True, names=True)
             living.delete(slots)
             self._current.state.names.remove(wanted)
 
@@ -130,7 +131,7 @@ class Changing:
             is_new = living.differ(_slots_of(living, wanted), rows)
             if is_new.any():
                 rows, wanted = rows[is_new], wanted[is_new]
-                self._current.touch(wanted)
+                self._current.touch(wanted, moves=True)
                 living.insert(rows, wanted, replaces=True, n_threads=threads, progress=shown)
 
     @property
@@ -155,7 +156,7 @@ class Changing:
             unknown = ids[state.slots_of(ids) < 0] if len(ids) else ids
             if len(unknown):
                 raise ValueError(f"expected ids of the index, got {named(unknown)}")
-            self._current.touch(ids)
+            self._current.touch(ids, names=True)
             state.names.add([name for _, name in pairs], ids)
 
     def _check_encodes(self) -> None:
@@ -280,7 +281,7 @@ def _new_ids(living: Living, ids: Ids | None, n: int, saved: Saved | None) -> Id
     counts = living.counts
     if ids is None:
         first = counts.next_id
-        if saved is not None:
+        if saved is not None and not is_snapshot(saved.path):
             first = lease_ids(saved.path, first, n)
         if first + n - 1 > MAX_ID:
             got = f"none, and {first + n - 1} would be next"

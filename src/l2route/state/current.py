@@ -51,25 +51,29 @@ class Mark(NamedTuple):
 class Unsaved:
     """What has changed in memory since the directory of an index was last read or written."""
 
-    touched: list[NDArray[np.int64]] = field(default_factory=list)
-    """Ids that were added, updated, deleted or named; an id may be there several times."""
+    moved: list[NDArray[np.int64]] = field(default_factory=list)
+    """Ids that were added, updated or deleted; an id may be there several times."""
+    named: list[NDArray[np.int64]] = field(default_factory=list)
+    """Ids that got a name or lost it."""
     is_rebuilt: bool = False
     """Whether the state was replaced: learned, refined, compressed, …"""
     is_relabelled: bool = False
     """Whether vectors got other ids: an id then stands for another vector than in the directory."""
 
     def __bool__(self) -> bool:
-        return bool(self.touched) or self.is_rebuilt
+        return bool(self.moved or self.named) or self.is_rebuilt
 
-    def touch(self, ids: NDArray[np.int64]) -> None:
-        """Note ids that are about to be changed."""
-        self.touched.append(ids)
-        if len(self.touched) >= MAX_TOUCHED:
-            self.touched = [np.concatenate(self.touched)]
+    def touch(self, ids: NDArray[np.int64], *, moves: bool, names: bool) -> None:
+        """Note ids whose vectors, names or both are about to be changed."""
+        for touched, does in ((self.moved, moves), (self.named, names)):
+            if does:
+                touched.append(ids)
+            if len(touched) >= MAX_TOUCHED:
+                touched[:] = [np.concatenate(touched)]
 
     def ids(self) -> NDArray[np.int64]:
-        """The ids that were touched, ascending."""
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *self.touched]))
+        """All ids that were touched, ascending."""
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *self.moved, *self.named]))
 
 
 class Current:
@@ -163,10 +167,16 @@ class Current:
         assert state.living is not None
         return self._with_room(state, state.living, n_more)
 
-    def touch(self, ids: NDArray[np.int64]) -> None:
-        """Note ids that are about to be changed, if the index has a directory."""
+    def touch(self, ids: NDArray[np.int64], *, moves: bool = False, names: bool = False) -> None:
+        """Note ids that are about to be changed, if the index has a directory.
+
+        Args:
+            ids: the ids.
+            moves: whether they are added, updated or deleted.
+            names: whether they get names or lose them.
+        """
         if self.saved is not None and len(ids):
-            self.unsaved.touch(ids)
+            self.unsaved.touch(ids, moves=moves, names=names)
 
     def _with_room(self, state: IndexState, living: Living, n_more: int) -> Living:
         if n_more:

@@ -1,11 +1,13 @@
 """What others have saved of an index, brought into memory with what was changed here.
 
-Changes are those of ids: an id that was touched here keeps what it is here, and every other id
-becomes what it is in the directory. A state that was learned, refined or compressed in two places
+Changes are those of ids: a vector or name that was changed here stays what it is here, and every
+other one becomes what it is in the directory. A state that was learned, refined or compressed in two places
 cannot be joined, nor one that was restored: that is a StaleError.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from l2route.state.persist import read_state
 from l2route.state.state import IndexState
 
 Ids = NDArray[np.int64]
+Mask = Callable[[Ids], NDArray[np.bool_]]
+"""Tells of each of some ids [n] whether it has a property."""
 BLOCK = 65_536
 """Vectors that are compared at a time."""
 
@@ -46,7 +50,7 @@ def catch_up(current: Current, *, gives_way: bool = False, n_threads: int = 0) -
             has_news = True
             continue
         for changes in found:
-            apply_changes(current, _without(changes, current.unsaved.ids()), n_threads)
+            apply_changes(current, changes, *_but_own(current.unsaved), n_threads)
         current.saved = saved
         return has_news or bool(found)
     return has_news  # a directory that is gone is made anew by a save
@@ -60,32 +64,46 @@ def values_of(state: IndexState, ids: Ids) -> Changes:
     return Changes(here, rows.astype(np.float32), state.names.names(here), ids[slots < 0])
 
 
-def apply_changes(current: Current, changes: Changes, n_threads: int = 0) -> None:
-    """Make ids what changes say; the lock of changes is held."""
-    state, ids = current.state, changes.ids
-    if not len(changes):
+def apply_changes(
+    current: Current, changes: Changes, moved: Mask, named: Mask, n_threads: int = 0
+) -> None:
+    """Make ids what changes say; the lock of changes is held.
+
+    Args:
+        current: the index.
+        changes: what ids are to be.
+        moved: tells of ids [n] whether they get the vectors of the changes, or go.
+        named: tells of ids [n] whether they get the names of the changes.
+        n_threads: threads; 0 for all cores.
+    """
+    state, is_moved, is_named = current.state, moved(changes.ids), named(changes.ids)
+    ids, vectors = changes.ids[is_moved], changes.vectors[is_moved]
+    gone = changes.gone[moved(changes.gone)]
+    if not is_named.any() and not len(ids) and not len(gone):
         return
     if len(ids):
-        check_vectors("journalled vectors", changes.vectors, state.base.dim)
+        check_vectors("journalled vectors", vectors, state.base.dim)
         for searcher in state.searchers.values():
             if not searcher.space.is_exact:
                 check_encodes(searcher.space)
     living = current.opened(len(ids))
-    gone = changes.gone[living.store.slots_of(changes.gone) >= 0]
-    if len(gone):
-        living.delete(living.store.slots_of(gone))
-    current.state.names.remove(changes.gone)
+    known = gone[living.store.slots_of(gone) >= 0]
+    if len(known):
+        living.delete(living.store.slots_of(known))
+    current.state.names.remove(gone)
     slots = living.store.slots_of(ids)
     is_here = slots >= 0
     differs = is_here.copy()
-    differs[is_here] = living.differ(slots[is_here], changes.vectors[is_here])
+    differs[is_here] = living.differ(slots[is_here], vectors[is_here])
     for chosen, replaces in ((differs, True), (~is_here, False)):
         if chosen.any():
-            rows = np.ascontiguousarray(changes.vectors[chosen], dtype=np.float32)
+            rows = np.ascontiguousarray(vectors[chosen], dtype=np.float32)
             living.insert(rows, ids[chosen].copy(), replaces, n_threads, ignore)
     if len(ids):
         living.counts.next_id = max(living.counts.next_id, int(ids.max()) + 1)
-        current.state.names.add(changes.names, ids)
+    is_named &= living.store.slots_of(changes.ids) >= 0
+    names = [name for name, does in zip(changes.names, is_named.tolist(), strict=True) if does]
+    current.state.names.add(names, changes.ids[is_named])
 
 
 def _join(current: Current, gives_way: bool, n_threads: int) -> None:
@@ -105,13 +123,14 @@ def _join(current: Current, gives_way: bool, n_threads: int) -> None:
         if saved.descent == before.descent:
             newer = newer.with_measured(current.state)
         other = Current(newer, saved)
-        apply_changes(other, own, n_threads)  # before it takes its place: this may fail
+        moved, named = (_among(ids) for ids in (current.unsaved.moved, current.unsaved.named))
+        apply_changes(other, own, moved, named, n_threads)  # before it takes its place: it may fail
         current.adopt(other)
     elif saved.descent != before.descent or current.unsaved.is_relabelled:
         raise _stale(before, saved, "both were learned, refined, compressed or relabelled")
     else:
-        touched = current.unsaved.ids()
-        apply_changes(current, _without(_differences(current.state, newer), touched), n_threads)
+        others = _differences(current.state, newer)
+        apply_changes(current, others, *_but_own(current.unsaved), n_threads)
         current.saved = saved
 
 
@@ -148,11 +167,13 @@ def _differences(state: IndexState, newer: IndexState) -> Changes:
     return Changes(found.ids, found.vectors, found.names, np.setdiff1d(here, there))
 
 
-def _without(changes: Changes, ids: Ids) -> Changes:
-    """Changes without those of some ids."""
-    if not len(ids) or not len(changes):
-        return changes
-    keeps = ~np.isin(changes.ids, ids)
-    names = [name for name, kept in zip(changes.names, keeps.tolist(), strict=True) if kept]
-    gone = changes.gone[~np.isin(changes.gone, ids)]
-    return Changes(changes.ids[keeps], changes.vectors[keeps], names, gone)
+def _among(touched: Sequence[Ids]) -> Mask:
+    """Tells which ids are among those that were touched."""
+    known = np.concatenate([np.zeros(0, np.int64), *touched])
+    return lambda ids: np.isin(ids, known)
+
+
+def _but_own(unsaved: Unsaved) -> tuple[Mask, Mask]:
+    """Tell which ids get the vectors, and the names, of others: those that have none of here."""
+    moved, named = _among(unsaved.moved), _among(unsaved.named)
+    return lambda ids: ~moved(ids), lambda ids: ~named(ids)

@@ -28,6 +28,9 @@ from l2route.state.names import rows_of_names
 from l2route.state.persist import arrays_of_rows, meta_of, write_state
 from l2route.state.state import IndexState
 
+MAX_COMMIT_BYTES = 1 << 26
+"""Vectors that are appended to the journal at the most; more are saved, which is read faster."""
+
 
 def save(
     current: Current, path: Path | None, *, overwrite: bool = False, merges: bool = True
@@ -64,7 +67,9 @@ def commit(current: Current, *, follows: bool = True) -> None:
     with current.alone():
         known = _known(current, None)
         assert known is not None
-        if current.unsaved.is_rebuilt or known.journal is None or version_at(known.path) is None:
+        n_bytes = 4 * current.state.base.dim * len(current.unsaved.ids())
+        is_small = known.journal is not None and n_bytes <= MAX_COMMIT_BYTES
+        if current.unsaved.is_rebuilt or not is_small or version_at(known.path) is None:
             _save_own(current, known.path, follows)
         elif current.unsaved:
             with _own(current, known.path, follows) as held:
