@@ -96,10 +96,8 @@ def append_record(directory: Path, place: Place, changes: Changes) -> Place:
         raise ReplacedError(f"{path}: expected a journal of {place.end} bytes, got {size}")
     content = _packed(changes)
     if len(content) > MAX_RECORD_BYTES:
-        got = f"{len(content)} for {len(changes)} ids"
-        raise ValueError(
-            f"{path}: expected a record of at most {MAX_RECORD_BYTES} bytes, got {got}"
-        )
+        expected = f"expected a record of at most {MAX_RECORD_BYTES} bytes"
+        raise ValueError(f"{path}: {expected}, got {len(content)} for {len(changes)} ids")
     record, after = _record(place, content)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:

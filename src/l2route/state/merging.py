@@ -1,8 +1,8 @@
 """What others have saved of an index, brought into memory with what was changed here.
 
 Changes are those of ids: a vector or name that was changed here stays what it is here, and every
-other one becomes what it is in the directory. A state that was learned, refined or compressed in two places
-cannot be joined, nor one that was restored: that is a StaleError.
+other one becomes what it is in the directory. A state that was learned, refined or compressed in
+two places cannot be joined, nor one that was restored: that is a StaleError.
 """
 
 from __future__ import annotations
