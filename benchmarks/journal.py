@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=96)
     parser.add_argument("--changes", type=int, default=40)
     options = parser.parse_args()
-    print("| vectors | change in memory, ms | commit, ms | save, ms | load, ms | with journal, ms |")
+    print("| vectors | change in memory, ms | commit | save | load | load with a journal |")
     print("|---|---|---|---|---|---|")
     for n in options.sizes:
         print(row(n, options.dim, options.changes), flush=True)

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
 )
 WIDE = len(VECTORS)
+KEY = "secret"
+HEADERS = {"Authorization": f"Bearer {KEY}"}
 
 
 def test_tasks_build_what_one_process_builds(
@@ -202,7 +204,7 @@ def address(
     port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port}, proxy_location="HeadOnly")
     app = deployment_of(
-        str(path), ServeOptions(api_key=None), cpus=0.1, replicas=1, n_bytes=0, name="served"
+        str(path), ServeOptions(api_key=KEY), cpus=0.1, replicas=1, n_bytes=0, name="served"
     )
     serve.run(app, name="served", route_prefix="/")
     yield f"http://127.0.0.1:{port}"
@@ -240,12 +242,14 @@ def test_a_deployment_takes_changes(address: str) -> None:
         ("add", {"vectors": QUERIES[:1].tolist(), "ids": [10**9]}),
         ("update", {"vectors": QUERIES[1:2].tolist(), "ids": [10**9]}),
     ):
-        answer = httpx.post(f"{address}/{route}", json=body, timeout=60)
+        refused = httpx.post(f"{address}/{route}", json=body, timeout=60)
+        assert refused.status_code == 401
+        answer = httpx.post(f"{address}/{route}", json=body, headers=HEADERS, timeout=60)
         assert answer.status_code == 200, answer.text
         assert answer.json()["n_vectors"] == len(VECTORS) + 1
         at = 0 if route == "add" else 1
         assert search(address, QUERIES[at : at + 1], ef=WIDE)[0][0] == 10**9
-    answer = httpx.post(f"{address}/delete", json={"ids": [10**9]}, timeout=60)
+    answer = httpx.post(f"{address}/delete", json={"ids": [10**9]}, headers=HEADERS, timeout=60)
     assert answer.json()["n_vectors"] == len(VECTORS)
     assert search(address, QUERIES[:2], ef=WIDE) == exact(QUERIES[:2]).tolist()
 

@@ -28,6 +28,7 @@ def test_every_option_is_described_and_offered() -> None:
         ({"timeout": 0}, "expected timeout from 0.01"),
         ({"timeout": float("nan")}, "expected timeout from 0.01"),
         ({"max_k": 0}, "expected max_k at least 1, got 0"),
+        ({"max_work": 0}, "expected max_work at least 1, got 0"),
         ({"max_body_mb": 0}, "expected max_body_mb"),
         ({"log_sample": 1.5}, "expected log_sample from 0 to 1, got 1.5"),
         ({"recall": 0}, "expected recall"),

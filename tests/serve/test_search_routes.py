@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +16,10 @@ from fastapi.testclient import TestClient
 from numpy.typing import NDArray
 
 from l2route.data.labels import Labels
+from l2route.search.calibrate import OutOfReachError
+from l2route.serve.engine import RECALLS
 from l2route.serve.media import ARROW, JSON, NPY
+from l2route.serve.options import ServeOptions
 from serving import DIM, QUERIES, VECTORS, client_of, saved_index
 
 
@@ -240,16 +244,63 @@ def test_compressed_columns_are_refused(client: TestClient, codec: str) -> None:
     assert "not compressed" in answer.json()["detail"]
 
 
-def test_recalls_are_measured_a_bounded_number_of_times(client: TestClient) -> None:
-    """Clients cannot have the server measure, and keep, any number of settings."""
-    query = QUERIES[0].tolist()
-    statuses = [
-        client.post(
-            "/search", json={"queries": query, "k": 1, "recall": 0.5 + i / 1000}
-        ).status_code
-        for i in range(70)
-    ]
-    assert set(statuses[:60]) == {200}
-    assert statuses[-1] == 422
-    again = client.post("/search", json={"queries": query, "k": 1, "recall": 0.5})
-    assert again.status_code == 200
+def measured(client: TestClient) -> set[tuple[float, int]]:
+    """The recalls and ks of the settings that the index has."""
+    index = client.served.index  # type: ignore[attr-defined]
+    return {(each.target, each.k) for each in index.settings}
+
+
+def test_nobody_uses_up_the_settings(client: TestClient) -> None:
+    """Whatever recalls, ks and spaces clients ask for, few are measured, and none is refused."""
+    query, before = QUERIES[0].tolist(), measured(client)
+    for i in range(80):
+        asked = {"queries": query, "recall": 0.5 + i / 200, "k": 1 + i % 9}
+        wrong = client.post("/search", json={**asked, "space": f"space {i}"})
+        assert (wrong.status_code, "expected a space of" in wrong.text) == (422, True)
+        answer = client.post("/search", json=asked)
+        assert answer.status_code == 200, answer.text
+        assert len(answer.json()["ids"][0]) == 1 + i % 9
+    new = measured(client) - before
+    assert new <= {(recall, k) for recall in RECALLS for k in (1, 2, 5, 10)}
+
+
+def test_recalls_are_rounded_up(client: TestClient) -> None:
+    """A recall and a k that nobody has measured are those of the next stricter setting, cut to k.
+
+    A setting that the index has is used as it is.
+    """
+    index = client.served.index  # type: ignore[attr-defined]
+    body = {"queries": QUERIES.tolist(), "recall": 0.871, "k": 3}
+    ids, _ = read(client.post("/search", json=body))
+    assert (0.9, 5) in measured(client)
+    assert np.array_equal(ids, index.search(QUERIES, 5, recall=0.9).ids[:, :3])
+    index.setting(0.871, 3)
+    ids, _ = read(client.post("/search", json=body))
+    assert np.array_equal(ids, index.search(QUERIES, 3, recall=0.871).ids)
+
+
+def test_the_default_recall_is_not_rounded(tmp_path: Path) -> None:
+    """The recall of the server's options holds as it is, for every k."""
+    path = saved_index(tmp_path / "index.l2r")
+    with client_of(path, ServeOptions(recall=0.88)) as client:
+        body = {"queries": QUERIES[0].tolist(), "k": 4}
+        assert client.post("/search", json=body).status_code == 200
+        assert measured(client) == {(0.88, 10), (0.88, 5)}
+
+
+def test_what_is_out_of_reach_is_measured_once(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recall that no setting reaches is refused every time, and measured now and then only."""
+    index, calls = client.served.index, list[float]()  # type: ignore[attr-defined]
+
+    def search(*_: object, recall: float, **__: object) -> None:
+        calls.append(recall)
+        raise OutOfReachError("expected a recall in reach")
+
+    monkeypatch.setattr(index, "search", search)
+    body = {"queries": QUERIES[0].tolist(), "k": 2, "recall": 0.9985}
+    for _ in range(3):
+        answer = client.post("/search", json=body)
+        assert (answer.status_code, "in reach" in answer.text) == (422, True)
+    assert calls == [0.999]

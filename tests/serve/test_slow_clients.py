@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from serving import QUERIES, VECTORS, Server, saved_index, server_of
@@ -19,6 +21,7 @@ PATIENCE = 15.0
 """Seconds until a connection that should be closed counts as open, on a busy machine."""
 MOST = 20
 """Connections of the server."""
+NPY = b"application/x-npy\r\naccept: application/json"
 HEAD = b"POST /search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -155,20 +158,22 @@ def test_many_silent_connections_keep_nobody_out(server: Server) -> None:
 
 
 def test_busy_connections_are_not_closed_for_others(tmp_path: Path) -> None:
-    """When all connections have requests under way, one more gets 503; these are answered."""
-    body = json.dumps({"queries": QUERIES[0].tolist()}).encode()
+    """When all connections wait for answers, one more gets 503; these are answered."""
+    np.save(stream := io.BytesIO(), np.tile(VECTORS, (33, 1)))
+    body = stream.getvalue()
+    head = HEAD.replace(b"search", b"search?k=100&ef=300").replace(b"application/json", NPY)
     path = saved_index(tmp_path / "index.l2r")
-    with server_of(path, "--max-connections", "3") as server, ExitStack() as stack:
+    limits = ["--max-connections", "3", "--threads", "1"]
+    with server_of(path, *limits) as server, ExitStack() as stack:
         busy = [stack.enter_context(connected(server)) for _ in range(3)]
         for connection in busy:
-            connection.sendall(HEAD + b"content-length: %d\r\n\r\n" % len(body) + body[:-1])
-        time.sleep(1)  # until all heads are read
+            connection.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(0.2)  # until all bodies are read; the searches take seconds
         with connected(server) as late:
             answer = read_all(late)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"expected fewer connections" in answer
         for connection in busy:
-            connection.sendall(body[-1:])
             assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 

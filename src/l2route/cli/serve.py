@@ -27,6 +27,7 @@ OFFERED = {
     "max_rows": "--max-rows",
     "max_ids": "--max-ids",
     "max_budget": "--max-budget",
+    "max_work": "--max-work",
     "max_body_mb": "--max-body-mb",
     "save_seconds": "--save-seconds",
     "reload": "--reload/--no-reload",

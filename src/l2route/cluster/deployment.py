@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,14 +15,18 @@ from l2route.cluster.cluster import Cluster
 from l2route.cluster.errors import PartialError, QueueFullError
 from l2route.cluster.merge import ClusterResult
 from l2route.extras import install
+from l2route.search.limits import DEFAULT_BUDGET, Limits
 from l2route.search.setting import Setting
+from l2route.search.validation import DEPTH
 from l2route.serve import batcher
-from l2route.serve.options import ServeOptions
+from l2route.serve.options import API_KEY, ServeOptions
 from l2route.serve.served import Served
 
 Ids = NDArray[np.int64]
 MAX_ONGOING = 200
 """Requests that a replica of the deployment takes at a time."""
+ANYWHERE = "0.0.0.0"
+"""Address of a server that others may reach."""
 
 
 class ClusterIndex:
@@ -33,6 +38,12 @@ class ClusterIndex:
 
     def __len__(self) -> int:
         return sum(n_vectors for n_vectors, _ in self._cluster.sizes)
+
+    @property
+    def depth(self) -> int:
+        """True neighbours that are known of a validation query: the largest k of a recall."""
+        known = self._cluster.validation
+        return DEPTH if known is None else int(known[1].shape[1])
 
     @property
     def n_bytes(self) -> int:
@@ -49,12 +60,16 @@ class ClusterIndex:
         guarantee: str | None,
         space: str | None,
         n_threads: int,
+        cap: int | None,
         **limits: Any,
     ) -> ClusterResult:
-        """Search for the server."""
+        """Search for the server; the cap holds within every shard, but for a recall."""
         if guarantee not in (None, "mean") or space not in (None, *self.space_names):
             expected = "neither a guarantee but mean nor a space for a sharded index"
             raise ValueError(f"expected {expected}, got {guarantee} and {space}")
+        if recall is None and cap is not None:
+            largest = max(n for n, _ in self._cluster.sizes)
+            limits = capped(Limits(**limits), cap, largest, k)._asdict()
         with _refusals():
             return self._cluster.search(queries, k, where=where, recall=recall, **limits)
 
@@ -74,6 +89,25 @@ class ClusterIndex:
     def searcher(self) -> Any:
         """What knows the metric."""
         return _Searcher(_Base(self._cluster.manifest.metric))
+
+
+def capped(limits: Limits, cap: int, n_vectors: int, k: int) -> Limits:
+    """Limits with a budget of at most `cap`, for shards whose spaces are not known here.
+
+    Args:
+        limits: as asked for.
+        cap: distance computations per query.
+        n_vectors: vectors of the largest shard.
+        k: answers per query.
+    """
+    budget, ef, slack, rerank = limits
+    if limits.is_budgeted:
+        return limits if (budget or DEFAULT_BUDGET) <= cap else limits._replace(budget=cap)
+    if n_vectors <= cap:
+        return limits
+    usual = max(k, ef or 0) if slack is None else 2 * k  # without a budget
+    kept = min(usual, max(k, cap // 2)) if rerank is None else rerank
+    return limits._replace(budget=cap, rerank=kept)
 
 
 @contextmanager
@@ -142,6 +176,19 @@ class ServedCluster:
         return False
 
 
+def deployed(options: ServeOptions | None) -> ServeOptions:
+    """Options of a deployment: with the key of the environment, unless another one is given.
+
+    Without a key it refuses changes: where the proxy of Ray Serve listens is not known here.
+
+    Args:
+        options: as given; None for the defaults.
+    """
+    given = options or ServeOptions()
+    key = os.environ.get(API_KEY) if given.api_key is None else given.api_key
+    return replace(given, host=ANYWHERE, reload=False, api_key=key)
+
+
 def deployment_of(
     path: str,
     options: ServeOptions | None = None,
@@ -158,7 +205,8 @@ def deployment_of(
 
     Args:
         path: directory that all nodes see, or URL of fsspec, of a sharded index.
-        options: limits, time-outs and the API key.
+        options: limits, time-outs and the API key; without one, that in `L2ROUTE_API_KEY` here or
+            on the node of a replica. Without any, changes are refused.
         name: under which the actors of the shards are shared.
         num_replicas: replicas of the deployment, or "auto" to follow the load.
         cpus: cores that Ray reserves for a replica of the deployment, and for an actor of a shard.
@@ -168,12 +216,12 @@ def deployment_of(
     from l2route.serve.app import app_of  # needs the extra too
     from l2route.serve.engine import Engine
 
-    chosen = replace(options or ServeOptions(), reload=False)
+    chosen = deployed(options)
 
     def build() -> Any:
         served = ServedCluster(Cluster(path, name=name, cpus=cpus, **cluster))
         # it has all that the server asks of an index that is served
-        return app_of(Engine(cast(Served, served), chosen), has_page=False)
+        return app_of(Engine(cast(Served, served), deployed(chosen)), has_page=False)
 
     deployment = serve.deployment(
         name=name,

@@ -78,6 +78,30 @@ class Limits(NamedTuple):  # immutable, and three times faster to make than a fr
             -1.0 if slack is None else slack,
         )
 
+    def within(self, cap: int, space: RoutingSpace, k: int) -> "Limits":
+        """These limits, and a budget of at most `cap`; what they leave open is as without it.
+
+        Limits that no walk can exceed are returned as they are. By default rerank then takes at
+        most half of the budget.
+
+        Args:
+            cap: distance computations per query that may be made.
+            space: the space that is searched.
+            k: answers per query.
+        """
+        rerank = self.resolve(space, k)[2]
+        if self.budget is not None:
+            budget = index_of(self.budget)
+        elif self.is_budgeted:
+            budget = default_budget(rerank, space.n_projection)
+        else:
+            budget = len(space.rows) + rerank + space.n_projection
+        if budget <= cap:
+            return self
+        if self.rerank is None and not space.is_exact:
+            return self._replace(budget=cap, rerank=min(rerank, max(k, cap // 2)))
+        return self._replace(budget=cap)
+
 
 NO_LIMITS = Limits()
 

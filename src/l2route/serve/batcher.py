@@ -1,22 +1,24 @@
 """Batcher: queries of requests that arrive together, searched as one batch.
 
 Worker threads take what waits whenever they are free, so no request waits for others to come. What
-was asked for alike is searched in one call, which walks with two queries at a time.
+was asked for alike is searched in one call, which walks with two queries at a time. Clients take
+turns, so that none waits for more than a batch of each other one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Condition, Thread
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2route.search.calibrate import OutOfReachError
 from l2route.search.guarantee import Guarantee
 from l2route.search.limits import Limits
 from l2route.search.result import SearchResult
@@ -25,7 +27,11 @@ from l2route.serve.served import Served
 LOG = logging.getLogger("l2route.serve")
 N_PER_THREAD = 32
 """Queries of a batch for which another thread is used."""
+N_PART = 1024
+"""Queries of a large request that are searched before others have their turns."""
 Rows = NDArray[np.float32]
+Queues = OrderedDict[object, deque["_Waiting"]]
+"""Requests of a client by what they ask for, the next ones first."""
 
 
 class QueueFullError(Exception):
@@ -36,6 +42,10 @@ class ClosedError(Exception):
     """The server ends and takes no more requests."""
 
 
+FOR_ALL = (QueueFullError, ClosedError, OutOfReachError)
+"""Errors that requests of a batch have in common: none would be answered alone."""
+
+
 class Ask(NamedTuple):
     """What is asked for, beside queries and filters; requests with the same are searched as one."""
 
@@ -44,6 +54,7 @@ class Ask(NamedTuple):
     recall: float | None = None
     space: str | None = None
     guarantee: Guarantee | None = None
+    cap: int | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +64,15 @@ class _Waiting:
     rows: Rows
     ask: Ask
     where: NDArray[np.int64] | None
+    client: str
     future: asyncio.Future[SearchResult]
+    found: list[SearchResult] = field(default_factory=list)
+    """Answers to queries that came before `rows` in the request."""
+
+    @property
+    def key(self) -> object:
+        """The same for requests that are searched as one; filters are not shared."""
+        return self.ask if self.where is None else self
 
 
 class Batcher:
@@ -80,7 +99,8 @@ class Batcher:
         self._max_queue, self._max_batch = max_queue, max_batch
         self._on_searched = on_searched
         self._changed = Condition()
-        self._queues: OrderedDict[object, deque[_Waiting]] = OrderedDict()
+        self._queues: OrderedDict[str, Queues] = OrderedDict()  # of clients, the next one first
+        self._n_of: Counter[str] = Counter()  # requests of each client
         self._n_waiting = 0
         self._is_closed = True
         self._workers: list[Thread] = []
@@ -113,26 +133,63 @@ class Batcher:
             worker.join()
 
     def search(
-        self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None
+        self,
+        rows: Rows,
+        ask: Ask,
+        where: NDArray[np.int64] | None = None,
+        client: str = "",
     ) -> asyncio.Future[SearchResult]:
         """Queue a search; cancel the future, or let it fail, to give it up.
+
+        If the queue is full, the last request of the client that has most of it gives way.
 
         Args:
             rows: checked queries [n, dim].
             ask: what is asked for.
             where: ids that may be answers; None for all. Those that the index lacks are none.
+            client: who asks.
         """
-        if self._n_waiting >= self._max_queue:
-            raise QueueFullError(f"expected at most {self._max_queue} requests to wait, got more")
-        waiting = _Waiting(rows, ask, where, self._loop.create_future())
-        key = ask if where is None else waiting  # filters are not shared
+        waiting = _Waiting(rows, ask, where, client, self._loop.create_future())
         with self._changed:
             if self._is_closed:
                 raise ClosedError("expected a server that runs, got one that ends")
-            self._queues.setdefault(key, deque()).append(waiting)
-            self._n_waiting += 1
-            self._changed.notify()
+            if self._n_waiting >= self._max_queue:
+                self._make_room(client)
+            self._queue_of(waiting).append(waiting)
         return waiting.future
+
+    def _queue_of(self, waiting: _Waiting) -> deque[_Waiting]:
+        """The queue that a request is about to be put into; a worker is told."""
+        self._count(waiting.client, 1)
+        self._changed.notify()
+        queues = self._queues.setdefault(waiting.client, OrderedDict())
+        return queues.setdefault(waiting.key, deque())
+
+    def _make_room(self, client: str) -> None:
+        """Refuse the last request of the client that has most, or else the one that comes."""
+        full = QueueFullError(f"expected at most {self._max_queue} requests to wait, got more")
+        greediest, n = self._n_of.most_common(1)[0]
+        if n <= self._n_of[client] + 1:
+            raise full
+        key = next(reversed(self._queues[greediest]))
+        _fail(self._pop(greediest, key, last=True).future, full)
+
+    def _pop(self, client: str, key: object, *, last: bool = False) -> _Waiting:
+        """Take the first or the last request of a client with a key out of the queue."""
+        queues = self._queues[client]
+        found = queues[key].pop() if last else queues[key].popleft()
+        if not queues[key]:
+            del queues[key]
+        if not queues:
+            del self._queues[client]
+        self._count(client, -1)
+        return found
+
+    def _count(self, client: str, n: int) -> None:
+        self._n_waiting += n
+        self._n_of[client] += n
+        if not self._n_of[client]:
+            del self._n_of[client]
 
     def _work(self) -> None:
         while batch := self._taken():
@@ -147,33 +204,43 @@ class Batcher:
                 if self._is_closed:
                     return []
                 self._changed.wait()
-            key, queue = next(iter(self._queues.items()))
-            taken = [queue.popleft()]
-            n_rows = len(taken[0].rows)
-            while queue and n_rows + len(queue[0].rows) <= self._max_batch:
-                taken.append(queue.popleft())
-                n_rows += len(taken[-1].rows)
-            if queue:
-                self._queues.move_to_end(key)
-            else:
-                del self._queues[key]
-            self._n_waiting -= len(taken)
+            client = next(iter(self._queues))
+            key = next(iter(self._queues[client]))
+            taken = [self._pop(client, key)]
+            room = self._max_batch - len(taken[0].rows)
+            for other in [client, *self._queues]:
+                queues = self._queues.get(other, OrderedDict())
+                while room > 0 and key in queues:
+                    room -= len(queues[key][0].rows)
+                    if room >= 0:
+                        taken.append(self._pop(other, key))
+            if client in self._queues:
+                self._queues.move_to_end(client)
+                if key in self._queues[client]:
+                    self._queues[client].move_to_end(key)
         return taken
 
     def _answer(self, batch: Sequence[_Waiting]) -> None:
-        first = batch[0]
+        first, n_part = batch[0], max(N_PART, self._max_batch)
         rows = first.rows if len(batch) == 1 else np.concatenate([each.rows for each in batch])
+        rows, left = rows[:n_part], rows[n_part:]  # left of a request that is alone
         try:
             result = self._searched(rows, first)
         except Exception as error:
-            if len(batch) == 1 or isinstance(error, (QueueFullError, ClosedError)):
+            if len(batch) == 1 or isinstance(error, FOR_ALL):
                 for each in batch:
                     self._call(_fail, each.future, error)
                 return
             for each in batch:  # only those at fault get the error
                 self._answer([each])
             return
-        self._call(_answer_all, batch, result)
+        if len(left):
+            first.rows = left
+            first.found.append(result)
+            with self._changed:
+                self._queue_of(first).appendleft(first)
+        else:
+            self._call(_answer_all, batch, result)
         try:
             self._on_searched(first.ask, rows, result)
         except Exception:  # counting and logging must not end a worker
@@ -194,6 +261,7 @@ class Batcher:
             guarantee=ask.guarantee,
             space=ask.space,
             n_threads=n_threads,
+            cap=ask.cap,
         )
 
     def _call(self, function: Callable[..., None], *arguments: object) -> None:
@@ -210,15 +278,12 @@ def _fail(future: asyncio.Future[SearchResult], error: Exception) -> None:
 
 
 def _answer_all(batch: Sequence[_Waiting], result: SearchResult) -> None:
-    if len(batch) == 1:
-        if not batch[0].future.done():
-            batch[0].future.set_result(result)
-        return
     start = 0
     for each in batch:
         end = start + len(each.rows)
         if not each.future.done():
-            each.future.set_result(_part(result, start, end))
+            part = result if len(batch) == 1 else _part(result, start, end)
+            each.future.set_result(_joined([*each.found, part]))
         start = end
 
 
@@ -231,4 +296,19 @@ def _part(result: SearchResult, start: int, end: int) -> SearchResult:
         result.n_projection,
         result.routing_dim,
         result.dim,
+    )
+
+
+def _joined(parts: Sequence[SearchResult]) -> SearchResult:
+    """The answers to all queries of a request."""
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    return SearchResult(
+        np.concatenate([each.ids for each in parts]),
+        np.concatenate([each.distances for each in parts]),
+        np.concatenate([each.counts for each in parts], axis=1),
+        last.n_projection,
+        last.routing_dim,
+        last.dim,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import HTTPException
 from numpy.typing import NDArray
 
-from l2route.search.limits import Limits
+from l2route.search.limits import DEFAULT_BUDGET, Limits
 from l2route.search.searcher import check_queries
 from l2route.serve.arrow import read_arrow
 from l2route.serve.batcher import Ask
@@ -76,6 +76,7 @@ def read_search(
     recall = asked.recall
     if recall is None and limits == Limits():
         recall = options.recall
+    _check_work(len(rows), limits, recall, options)
     given_ids = _as_ids(asked.where)
     where = None if given_ids is None else np.unique(given_ids)
     guarantee = asked.guarantee
@@ -178,6 +179,16 @@ def _check_counts(n_rows: int, asked: SearchParameters, options: ServeOptions) -
     if asked.where is not None and len(asked.where) > options.max_ids:
         got = f"{len(asked.where)} in where"
         raise HTTPException(422, f"expected at most {options.max_ids} ids, got {got}")
+
+
+def _check_work(n_rows: int, limits: Limits, recall: float | None, options: ServeOptions) -> None:
+    """Refuse more distance computations than a request may ask for."""
+    has_default = recall is None and limits.is_budgeted
+    usual = min(DEFAULT_BUDGET, options.max_budget) if has_default else 1
+    most = max(limits.budget or usual, limits.ef or 0, limits.rerank or 0)
+    if n_rows * most > options.max_work:
+        expected = f"rows × budget of at most {options.max_work} distance computations in a request"
+        raise HTTPException(422, f"expected {expected}, got {n_rows} × {most}")
 
 
 def _checked_rows(change: Change, options: ServeOptions) -> Change:

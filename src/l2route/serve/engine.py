@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -14,9 +16,13 @@ from numpy.typing import NDArray
 
 from l2route.files.query_log import QueryLog
 from l2route.files.storage import StaleError
+from l2route.index import RoutingIndex
+from l2route.search.calibrate import OutOfReachError
 from l2route.search.result import SearchResult
+from l2route.search.validation import DEPTH
 from l2route.serve.batcher import Ask, Batcher, ClosedError, QueueFullError, Rows
 from l2route.serve.connections import Connections
+from l2route.serve.gate import Room
 from l2route.serve.metrics import Metrics
 from l2route.serve.options import ServeOptions
 from l2route.serve.served import ReloadError, Served
@@ -24,8 +30,10 @@ from l2route.serve.troubles import Troubles
 from l2route.serve.writer import UnsavedError, Writer
 
 LOG = logging.getLogger("l2route.serve")
-MAX_SETTINGS = 64
-"""Pairs of recall and k that requests may have measured, beside those that the index has."""
+RECALLS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 1.0)
+"""Recalls that are measured; others are rounded up to them."""
+UNREACHED_SECONDS = 60.0
+"""Seconds until a recall that was out of reach is measured again."""
 WARM_K = 10
 """Answers for which the default recall is measured when a server starts."""
 RETRY = {"Retry-After": "1"}
@@ -45,6 +53,7 @@ class Engine:
     def __init__(self, served: Served, options: ServeOptions) -> None:
         self.served, self.options = served, options
         self.connections = Connections(options.max_connections, options.timeout)
+        self.room = Room(options.timeout)
         self.batcher = Batcher(
             served,
             n_workers=options.n_threads,
@@ -66,7 +75,7 @@ class Engine:
         self._log = self._opened_log()
         if options.recall is not None:
             served.index.setting(options.recall, WARM_K)
-        self._measured: set[tuple[float, int, str | None, str]] = set()
+        self._unreached: dict[Ask, tuple[float, str]] = {}  # until when, and why
         self._watching: asyncio.Task[None] | None = None
         self.is_ready = False
 
@@ -97,16 +106,16 @@ class Engine:
                 await asyncio.to_thread(end)
 
     async def search(
-        self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None
+        self, rows: Rows, ask: Ask, where: NDArray[np.int64] | None = None, client: str = ""
     ) -> SearchResult:
-        """Answer checked queries [n, dim] within the time that a request has."""
-        if ask.recall is not None:
-            self._check_setting(ask)
+        """Answer checked queries [n, dim] of a client within the time that a request has."""
+        asked, options = self._measurable(ask), self.options
+        cap = min(options.max_budget, options.max_work // max(1, len(rows)))
         try:
-            future = self.batcher.search(rows, ask, where)
+            future = self.batcher.search(rows, asked._replace(cap=cap), where, client)
             timer = asyncio.get_running_loop().call_later(self.options.timeout, _expire, future)
             try:  # by hand, as `asyncio.timeout` takes several times as long
-                return await future
+                return first_answers(await future, ask.k)
             finally:
                 timer.cancel()
         except TimeoutError:
@@ -114,6 +123,8 @@ class Engine:
             expected = f"expected an answer within {self.options.timeout:g} s, got none"
             raise HTTPException(503, expected, headers=RETRY) from None
         except (QueueFullError, ClosedError, ValueError) as error:
+            if isinstance(error, OutOfReachError):
+                self._unreached[asked] = time.monotonic() + UNREACHED_SECONDS, str(error)
             raise self._refusal(error) from None
 
     async def change(self, work: Callable[[], T]) -> T:
@@ -162,21 +173,16 @@ class Engine:
             n_files=options.log_files,
         )
 
-    def _check_setting(self, ask: Ask) -> None:
-        """Refuse recalls beyond a number of them: each has to be measured, and is kept."""
-        assert ask.recall is not None
-        guarantee = ask.guarantee or "mean"
-        key = (ask.recall, ask.k, ask.space, guarantee)
-        if key in self._measured:
-            return
-        index = self.served.index
-        space = ask.space or index.space_names[-1]
-        known = {(each.target, each.k, each.space, each.guarantee) for each in index.settings}
-        is_known = (ask.recall, ask.k, space, guarantee) in known
-        if not is_known and len(self._measured) >= MAX_SETTINGS:
-            expected = f"at most {MAX_SETTINGS} recalls and values of k since the server started"
-            raise HTTPException(422, f"expected {expected}, got another: {ask.recall}, k={ask.k}")
-        self._measured.add(key)
+    def _measurable(self, ask: Ask) -> Ask:
+        """What is asked for with a recall that may be measured, and that may be in reach."""
+        if ask.recall is None:
+            return ask
+        asked = rounded(ask, self.served.index, self.options.recall)
+        until, reason = self._unreached.get(asked, (0.0, ""))
+        if time.monotonic() < until:
+            raise HTTPException(422, reason)
+        self._unreached.pop(asked, None)
+        return asked
 
     def _note(self, ask: Ask, rows: Rows, result: SearchResult) -> None:
         """Count a search, and log its queries; called by workers."""
@@ -200,6 +206,38 @@ class Engine:
 def _expire(future: asyncio.Future[SearchResult]) -> None:
     if not future.done():
         future.set_exception(TimeoutError())
+
+
+def rounded(ask: Ask, index: RoutingIndex, usual: float | None) -> Ask:
+    """A search by recall with a setting that the index has, or with one of a few stricter ones.
+
+    The recall is rounded up to one of `RECALLS`, k to 1, 2 or 5 times a power of ten, so that only
+    so many settings are ever measured and kept, whatever is asked for.
+
+    Args:
+        ask: what is asked for.
+        index: the index.
+        usual: recall that is measured as it is; None for none.
+    """
+    assert ask.recall is not None
+    wanted = ask.recall, ask.k, ask.space or index.space_names[-1], ask.guarantee or "mean", 1.0
+    recall = min(each for each in (*RECALLS, usual or 1.0) if each >= ask.recall)
+    power = 10 ** (len(str(ask.k)) - 1)
+    k = next(each * power for each in (1, 2, 5, 10) if each * power >= ask.k)
+    k = min(k, max(ask.k, getattr(index, "depth", min(DEPTH, len(index)))))
+    if (recall, k) == wanted[:2] or any(
+        (each.target, each.k, each.space, each.guarantee, each.share) == wanted
+        for each in index.settings
+    ):
+        return ask
+    return ask._replace(recall=recall, k=k)
+
+
+def first_answers(result: SearchResult, k: int) -> SearchResult:
+    """The k nearest of the answers."""
+    if result.ids.shape[1] <= k:
+        return result
+    return replace(result, ids=result.ids[:, :k], distances=result.distances[:, :k])
 
 
 def limit_of(ask: Ask) -> str:

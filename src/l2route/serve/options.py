@@ -38,7 +38,9 @@ class ServeOptions:
     max_ids: int = 100_000
     """Most ids in a filter or in a request to delete."""
     max_budget: int = 100_000
-    """Largest budget, ef and rerank of a search."""
+    """Most distance computations of a query, whatever ends it, and largest ef and rerank."""
+    max_work: int = 100_000_000
+    """Most rows times budget of a search: distance computations of a request."""
     max_body_mb: float = 64.0
     """Largest body of a request, in millions of bytes."""
     save_seconds: float = 10.0
@@ -62,7 +64,7 @@ class ServeOptions:
         """Refuse numbers out of range."""
         for name in ("max_queue", "max_batch", "max_connections", "max_k", "max_rows", "max_ids"):
             self._expect(name, 1, math.inf)
-        for name in ("max_budget", "log_files"):
+        for name in ("max_budget", "max_work", "log_files"):
             self._expect(name, 1, math.inf)
         self._expect("port", 0, 65535)
         self._expect("threads", 0, 1024)

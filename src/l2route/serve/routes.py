@@ -12,11 +12,11 @@ from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
-from l2route.serve.access import check_of
+from l2route.serve.access import HostCheck, check_of
 from l2route.serve.answers import write_answers
 from l2route.serve.bodies import Change, read_add, read_delete, read_search, read_update
 from l2route.serve.engine import Engine
-from l2route.serve.gate import Handler
+from l2route.serve.gate import LARGE_ANSWER, Handler
 from l2route.serve.media import accepted, media_of
 from l2route.serve.messages import Changed
 from l2route.serve.schema import describe_changes, describe_search, responses
@@ -24,16 +24,19 @@ from l2route.serve.served import Ids
 
 LARGE_BODY = 100_000
 """Bytes of a body from which it is read outside of the event loop."""
-LARGE_ANSWER = 10_000
-"""Answers of a request from which they are written outside of the event loop."""
 CHANGES: list[str | Enum] = ["changes"]
 STATUS: list[str | Enum] = ["status"]
 T = TypeVar("T")
 
 
 def add_search(app: FastAPI, engine: Engine) -> Handler:
-    """Add the route of searches, and return what answers it."""
+    """Add the route of searches, and return what answers it.
+
+    Whatever is asked of the application has to pass the check of its Host.
+    """
     options, served = engine.options, engine.served
+    hosts = HostCheck(app, options)
+    app.add_middleware(HostCheck, options)
 
     @app.post("/search", tags=["search"], **describe_search(served.index.dim, options))
     async def search(request: Request) -> Response:
@@ -46,6 +49,7 @@ def add_search(app: FastAPI, engine: Engine) -> Handler:
         columns `ids`, `distances` and `labels`. Ids in `where` that the index does not have are
         ignored.
         """
+        hosts.check(request.scope)  # also where this is asked without the application
         media = media_of(_header(request, b"content-type"))
         wanted = accepted(_header(request, b"accept"), media)
         body = await _body_of(request)
@@ -54,10 +58,12 @@ def add_search(app: FastAPI, engine: Engine) -> Handler:
             len(body) > LARGE_BODY,
             lambda: read_search(media, body, query, served.index.dim, options),
         )
-        result = await engine.search(*asked)
-        content = await _outside(
-            result.ids.size > LARGE_ANSWER, lambda: write_answers(wanted, result, served.labels)
-        )
+        client = _client_of(request)
+        async with engine.room.of(len(asked.rows) * asked.ask.k, client):
+            result = await engine.search(*asked, client)
+            content = await _outside(
+                result.ids.size > LARGE_ANSWER, lambda: write_answers(wanted, result, served.labels)
+            )
         return Response(content, media_type=wanted)
 
     return search
@@ -196,6 +202,12 @@ def _header(request: Request, name: bytes) -> str | None:
         if key == name:
             return str(value, "latin-1")
     return None
+
+
+def _client_of(request: Request) -> str:
+    """The address of a client, with which it takes turns; all behind a proxy are one."""
+    client = request.scope.get("client")
+    return "" if client is None else str(client[0])
 
 
 async def _body_of(request: Request) -> bytes:

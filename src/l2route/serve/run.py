@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import socket
 from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 
@@ -17,6 +15,8 @@ from l2route.serve.served import Served
 
 BACKLOG = 1024
 """Connections that the system may hold before they are accepted."""
+UNSENT = 131_072
+"""Bytes of answers that the system may hold of a connection before they are sent."""
 
 
 def run(served: Served, options: ServeOptions, on_started: Callable[[str], None]) -> None:
@@ -32,7 +32,7 @@ def run(served: Served, options: ServeOptions, on_started: Callable[[str], None]
         host, port = listener.getsockname()[:2]
         config = uvicorn.Config(
             app_of(engine),
-            http=engine.connections.protocol(_http()),  # type: ignore[arg-type] # a factory will do
+            http=engine.connections.protocol,  # type: ignore[arg-type] # a factory will do
             ws="none",
             lifespan="on",
             access_log=False,
@@ -47,17 +47,6 @@ def run(served: Served, options: ServeOptions, on_started: Callable[[str], None]
         server.run(sockets=[listener])
 
 
-def _http() -> Any:
-    """The protocol of uvicorn: the one by httptools where that is installed, as it is faster."""
-    if importlib.util.find_spec("httptools") is not None:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-        return HttpToolsProtocol
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    return H11Protocol
-
-
 def _listening(host: str, port: int) -> socket.socket:
     """A socket that listens on the first address of a host."""
     try:
@@ -65,6 +54,9 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise OSError(f"expected a host that has an address, got {host!r}: {error}") from None
     try:
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except OSError as error:
         raise OSError(f"expected an address that is free, got {host}:{port}: {error}") from None
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+    return listener

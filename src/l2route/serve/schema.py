@@ -24,7 +24,7 @@ from l2route.serve.options import ServeOptions
 WHY = {
     400: "The body is broken.",
     401: "The key is missing or wrong.",
-    403: "Changes are not allowed.",
+    403: "The request is not allowed: a change, or a foreign name of the server.",
     406: "No media type of answers is accepted.",
     408: "The body came too slowly.",
     409: "The saved index is not the one that is served.",
@@ -68,7 +68,7 @@ def describe_search(dim: int, options: ServeOptions) -> dict[str, Any]:
                     ARROW: BINARY,
                 },
             },
-            **responses(*BODY, 406),
+            **responses(*BODY, 403, 406),
         },
         "openapi_extra": {
             "parameters": parameters,

@@ -27,6 +27,7 @@ class Asked(NamedTuple):
     space: str | None
     n_threads: int
     guarantee: Guarantee | None = None
+    cap: int | None = None
 
 
 class IndexPlan:
@@ -76,14 +77,18 @@ class IndexPlan:
         return known[2]
 
     def _planned(self, state: IndexState) -> Plan | PlansByBand:
-        k, _, limits, recall, space, n_threads, guarantee = self._asked
+        k, _, limits, recall, space, n_threads, guarantee, cap = self._asked
         searcher = state.searcher(space)
         filters = [each.core(state) for each in self._filters]
+
+        def capped(limits: Limits) -> Limits:
+            return limits if cap is None else limits.within(cap, searcher.space, k)
+
         if recall is None:
             if guarantee is not None:
                 raise ValueError(f"expected a guarantee with a recall, got {guarantee!r} without")
             return searcher.plan(
-                k, limits=limits, n_threads=n_threads, labels=state.labels, filters=filters
+                k, limits=capped(limits), n_threads=n_threads, labels=state.labels, filters=filters
             )
         check_alone(recall, limits)
 
@@ -94,7 +99,7 @@ class IndexPlan:
             setting = self._current.setting(state, searcher, recall, k, n_threads, share, kind)
             return searcher.plan(
                 k,
-                limits=setting.limits,
+                limits=capped(setting.limits),
                 n_threads=n_threads,
                 labels=state.labels,
                 filters=members,

@@ -50,6 +50,7 @@ class Searching:
         space: str | None = None,
         n_threads: int = 0,
         trace: bool = False,
+        cap: int | None = None,
     ) -> SearchResult:
         """Find the k nearest neighbours of each query.
 
@@ -78,9 +79,11 @@ class Searching:
             space: name of the space to route in; by default the last of `spaces`.
             n_threads: threads to use; 0 for all cores.
             trace: whether to record the vertices visited, by row number.
+            cap: distance computations per query, counted as a budget's, that no search exceeds,
+                whatever ends it: a larger budget, the default one and a recall come under it.
         """
         limits = Limits(budget, ef, slack, rerank)
-        asked = Asked(k, where, limits, recall, space, n_threads, guarantee)
+        asked = Asked(k, where, limits, recall, space, n_threads, guarantee, cap)
         return recent_plan(self._current, asked)(queries, trace)
 
     def plan(
