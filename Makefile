@@ -6,7 +6,7 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples $(wildcard docs/*.py) conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium sanitize tsan fuzz crash soak object-store \
+.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium nginx sanitize tsan fuzz crash soak object-store \
   profile paper-smoke wheel sbom wheel-test cross clean
 
 demo: $(VENV)/core
@@ -56,6 +56,11 @@ notebooks: $(VENV)/core
 chromium:
 	command -v chromium >/dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
+
+# The proxy that docs/howto/deploy.md is tested with; without it those tests are skipped.
+nginx:
+	command -v nginx >/dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light; }
 
 # Tests that call the core, over a core built with AddressSanitizer and UBSan. Left out: those that
 # start processes of their own, which would load the plain core, and those that spend their time in
