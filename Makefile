@@ -6,7 +6,7 @@ CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp) CMakeLists.txt pyproject.t
 LINTED := src tests benchmarks examples $(wildcard docs/*.py) conftest.py
 LINTED_CORE := $(wildcard cpp/*.hpp cpp/*/*.hpp cpp/*/*.cpp tests/*.cpp)
 
-.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium nginx sanitize tsan fuzz crash soak object-store \
+.PHONY: FORCE demo test lint format stubs docs figures notebooks chromium nginx sanitize tsan fuzz crash soak siege object-store \
   profile paper-smoke wheel sbom wheel-test cross clean
 
 demo: $(VENV)/core
@@ -118,6 +118,12 @@ SOAK_SECONDS ?= 600
 SOAK_SEED ?= 0
 soak: $(VENV)/core
 	PYTHONPATH=tests $(BIN)/python -m soak.run --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
+
+# Honest clients of a server while all known attacks go on at once: ten minutes. `make test` has half
+# a minute of it.
+SIEGE_SECONDS ?= 600
+siege: $(VENV)/core
+	PYTHONPATH=tests $(BIN)/python -m siege.run --seconds $(SIEGE_SECONDS)
 
 # A sharded index in an object store, S3 as moto serves it, in an environment of its own.
 STORE_BIN := build/store/bin

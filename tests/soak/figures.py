@@ -79,6 +79,10 @@ class Figures:
         parts = np.array_split(sizes, 4)
         return [float(np.median(part)) / 1e6 if len(part) else math.nan for part in parts]
 
+    def quantile(self, what: str, share: float) -> float:
+        """Seconds in which that share of answers came."""
+        return float(np.quantile(self._seconds[what], share))
+
     def table(self) -> str:
         """All figures, and what happened before the first faults."""
         lines = [f"{'answers':<28}{'number':>9}{'p50 ms':>9}{'p99 ms':>9}{'slowest':>9}"]

@@ -30,7 +30,7 @@ class ServeOptions:
     max_batch: int = 256
     """Queries of different requests that are searched as one batch; 1 for each request alone."""
     max_connections: int = 1000
-    """Open connections; beyond them the connection that is idle longest is closed."""
+    """Open connections; beyond them the address with most of them loses one that waits for it."""
     max_k: int = 1000
     """Largest k of a search."""
     max_rows: int = 10_000
