@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import l2route
+from parsing import parsed
 
 PACKAGE = Path(l2route.__file__).parent
 LAYERS = (
@@ -82,7 +83,7 @@ def modules() -> list[tuple[str, ...]]:
 
 def parse(path: tuple[str, ...]) -> ast.Module:
     """Parse the source of a module."""
-    return ast.parse(PACKAGE.joinpath(*path).with_suffix(".py").read_text())
+    return parsed(PACKAGE.joinpath(*path).with_suffix(".py").read_text())
 
 
 def test_modules_are_found() -> None:

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from parsing import parsed
+
 ROOT = Path(__file__).parents[1]
 PYTHON = ("src", "tests", "benchmarks", "examples")
 MAX_FILE_LINES = 700
@@ -24,7 +26,7 @@ def sources() -> list[Path]:
 
 def functions(path: Path) -> list[Function]:
     """Functions and methods of a Python file, nested ones included."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path.read_text())
     return [node for node in ast.walk(tree) if isinstance(node, Function)]
 
 

@@ -169,7 +169,7 @@ def test_a_rotation_that_failed_is_tried_again(
     twin = QueryLog(tmp_path / "twin.log", DIM, max_bytes=3 * ROW, n_files=n_files)
     for row in ROWS[:24]:
         assert log.append(row[None]) == twin.append(row[None]) == 1
-    codes = []
+    codes: list[int | None] = []
     with monkeypatch.context() as patch:
         steps = FailingSteps(patch, n_steps, code)
         while len(codes) < 3 and log.n_logged < 25:

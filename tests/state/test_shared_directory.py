@@ -393,7 +393,7 @@ class SharedDirectory(RuleBasedStateMachine):
 
 TestSharedDirectory = SharedDirectory.TestCase
 TestSharedDirectory.settings = settings(
-    max_examples=8 * EFFORT,
+    max_examples=6 * EFFORT,
     stateful_step_count=40,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # what processes do differs each time
@@ -433,6 +433,19 @@ def test_a_vector_keeps_the_name_of_others(tmp_path: Path, way: str) -> None:
     found = load(tmp_path / "index")
     assert found.names.names([7]) == ["seven"]
     assert np.array_equal(found.vectors([7]), vectors_of([N]))
+
+
+@pytest.mark.parametrize("way", ["save", "commit"])
+def test_an_id_that_others_replace_has_a_name(tmp_path: Path, way: str) -> None:
+    """An id that is named here, and deleted and added under a name elsewhere, has one of both."""
+    one, other = two_loaded(tmp_path / "index")
+    one.name(Labels.of(["here"], [7]))
+    other.delete([7])
+    getattr(other, way)()
+    other.add(vectors_of([N]), [7], names=["there"])
+    getattr(other, way)()
+    one.save()
+    assert load(tmp_path / "index").names.names([7])[0] in ("here", "there")
 
 
 @pytest.mark.parametrize("way", ["save", "commit"])

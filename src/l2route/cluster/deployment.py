@@ -60,7 +60,7 @@ class ClusterIndex:
         guarantee: str | None,
         space: str | None,
         n_threads: int,
-        cap: int | None,
+        cap: int | None = None,
         **limits: Any,
     ) -> ClusterResult:
         """Search for the server; the cap holds within every shard, but for a recall."""

@@ -104,11 +104,12 @@ class Served:
         Returns:
             Whether there was something.
         """
+        version = self.index.saved_version
         try:
             has_news = self.index.refresh(discard=True, n_threads=self._n_threads)
         except (OSError, ValueError) as error:
             raise ReloadError(f"{self.path}: the newer save is not served: {error}") from error
-        if has_news:
+        if self.index.saved_version != version:  # otherwise it was in the journal
             self._name()
             self.n_reloads += 1
             LOG.info("%s: serving a newer save of %d vectors", self.path, len(self.index))

@@ -71,6 +71,12 @@ class Unsaved:
             if len(touched) >= MAX_TOUCHED:
                 touched[:] = [np.concatenate(touched)]
 
+    def lose_names(self, ids: NDArray[np.int64]) -> None:
+        """Forget names of ids that others have deleted: they are names of vectors of the past."""
+        if len(ids) and self.named:
+            left = np.setdiff1d(np.concatenate(self.named), ids)
+            self.named[:] = [left] if len(left) else []
+
     def ids(self) -> NDArray[np.int64]:
         """All ids that were touched, ascending."""
         return np.unique(np.concatenate([np.zeros(0, np.int64), *self.moved, *self.named]))

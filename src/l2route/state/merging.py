@@ -50,7 +50,9 @@ def catch_up(current: Current, *, gives_way: bool = False, n_threads: int = 0) -
             has_news = True
             continue
         for changes in found:
-            apply_changes(current, changes, *_but_own(current.unsaved), n_threads)
+            moved, named = _but_own(current.unsaved)
+            apply_changes(current, changes, moved, named, n_threads)
+            current.unsaved.lose_names(changes.gone[moved(changes.gone)])
         current.saved = saved
         return has_news or bool(found)
     return has_news  # a directory that is gone is made anew by a save
